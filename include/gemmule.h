@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GEMMULE_H
+#define GEMMULE_H
+
+/* gemmule: Gemma 3 on your own machine.
+ *
+ * Three nouns. A *model* is an open model file: numbers, weights, vocabulary; it
+ * never changes and many may be open. An *engine* is a model placed on a
+ * backend, with memory for its context. A *request* is one answer being made:
+ * token ids go in, events come out, each with a token and the text it completes.
+ *
+ *     gm_model *m;  gm_engine *e;  gm_request *r;  gm_event ev;  gm_ids ids = {0};
+ *     gm_message hello = {"user", "Hello", 5};
+ *     gm_model_open(&m, "gemma-3-1b-it.gguf", &err);
+ *     gm_engine_open(&e, m, NULL, &err);
+ *     gm_model_chat(m, &hello, 1, &ids, &err);
+ *     gm_request_opts o = gm_request_opts_default(m);
+ *     o.ids = ids.at;  o.n_ids = ids.n;
+ *     gm_request_open(&r, e, &o, &err);
+ *     while (gm_request_next(r, &ev, &err) == GM_OK && ev.kind == GM_EVENT_TOKEN)
+ *         fwrite(ev.text, 1, ev.len, stdout);
+ *
+ * Functions that can fail return a gm_status and take a gm_err last, which may
+ * be NULL; results go through the first parameter and are zero on failure. The
+ * library never prints, never exits and never reads the environment. Structs of
+ * options begin with their size, which gm_*_default fills in, so that programs
+ * built against an older header go on working. Pointers in them are borrowed for
+ * the call only, unless said otherwise. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GM_VERSION "0.1.0"
+
+/* ---- failure ------------------------------------------------------------------------- */
+
+typedef int32_t gm_status;
+enum {
+    GM_OK = 0,
+    GM_E_ARG,    /* the caller broke a contract                              */
+    GM_E_IO,     /* the system refused: err.os is errno                      */
+    GM_E_FORMAT, /* bytes from outside are not what they should be           */
+    GM_E_NOMEM,  /* no host memory                                           */
+    GM_E_DEVMEM, /* the device refused an allocation; the backend lives on   */
+    GM_E_LOST,   /* the device is gone: reopen                               */
+    GM_E_BUSY,   /* queue or pages are full: try again later                 */
+    GM_E_TOOBIG, /* can never fit; the sentence has both numbers             */
+    GM_E_CANCEL, /* was told to stop                                         */
+    GM_E_UNSUP,  /* understood, and not supported                            */
+};
+
+typedef struct gm_err {
+    int32_t code;  /* gm_status                                       */
+    int32_t os;    /* errno or VkResult, 0 where neither applies      */
+    char msg[496]; /* one sentence, no newline, safe to show          */
+} gm_err;
+
+/* ---- model --------------------------------------------------------------------------- */
+
+typedef struct gm_model gm_model;
+
+/* Opens a GGUF file (the first part of a split one) or a Hugging Face folder. The file stays
+ * mapped until close and must not be changed meanwhile. */
+gm_status gm_model_open(gm_model **out, const char *path, gm_err *err);
+void gm_model_close(gm_model *m); /* NULL is fine; after every engine of it is closed */
+
+typedef struct gm_model_info {
+    uint32_t size; /* sizeof(gm_model_info), filled in by the caller                   */
+    uint32_t n_layer;
+    uint32_t n_vocab;
+    uint32_t n_ctx;       /* positions the model was made for                                 */
+    uint64_t vocab_hash;  /* equal for models that share a vocabulary                         */
+    uint64_t weight_size; /* bytes of the text model's weights                                */
+    const char *name;     /* what the file calls itself, or ""; valid until close             */
+    const char *arch;     /* "gemma3"                                                         */
+    const char *note;     /* a warning to show with every answer, or "" (random weights)      */
+} gm_model_info;
+void gm_model_describe(const gm_model *m, gm_model_info *info);
+
+/* ---- text ---------------------------------------------------------------------------- */
+
+/* A growing list of token ids; all-zero is an empty one. */
+typedef struct gm_ids {
+    int32_t *at;
+    size_t n, cap;
+} gm_ids;
+void gm_ids_deinit(gm_ids *ids);
+
+enum {
+    GM_TOKENIZE_BOS = 1,     /* begin with the beginning-of-text token                        */
+    GM_TOKENIZE_SPECIAL = 2, /* "<start_of_turn>" and its kind become control tokens; without
+                                this they are plain text, so that nobody's text can forge one */
+};
+/* Appends the ids of len bytes of text; bytes that are not UTF-8 count as U+FFFD. */
+gm_status gm_model_tokenize(const gm_model *m, const char *text, size_t len, uint32_t flags,
+                            gm_ids *out, gm_err *err);
+
+typedef struct gm_message {
+    const char *role; /* "system", "user", "assistant" or "model" */
+    const char *text;
+    size_t len;
+} gm_message;
+/* Appends the ids of a conversation in Gemma's chat format, up to where the model answers. */
+gm_status gm_model_chat(const gm_model *m, const gm_message *messages, size_t n, gm_ids *out,
+                        gm_err *err);
+
+/* The piece of a token id as the vocabulary spells it; not NUL-terminated, valid until close.
+ * *len is 0 and the answer "" for ids outside the vocabulary. */
+const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len);
+
+/* ---- engine -------------------------------------------------------------------------- */
+
+typedef struct gm_engine gm_engine;
+
+typedef struct gm_engine_opts {
+    uint32_t size;
+    uint32_t n_ctx;      /* positions of one request; 0: the model's, at most 4096             */
+    uint32_t n_slots;    /* requests that run at once; 0: 1                                    */
+    const char *backend; /* "auto" (also NULL), or a name that gm_backend_name lists           */
+} gm_engine_opts;
+gm_engine_opts gm_engine_opts_default(void);
+
+/* Places the model on a backend and starts the engine's thread. opts may be NULL. The model must
+ * outlive the engine. */
+gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opts *opts,
+                         gm_err *err);
+/* Cancels what runs and joins the thread; every request must be closed before. NULL is fine. */
+void gm_engine_close(gm_engine *e);
+
+/* The name of the i-th backend of this build, NULL past the last; with a line about it. */
+const char *gm_backend_name(size_t i, const char **about);
+/* The backend that this engine runs on. */
+const char *gm_engine_backend(const gm_engine *e);
+/* Positions that one request may take. */
+uint32_t gm_engine_ctx(const gm_engine *e);
+
+/* ---- request ------------------------------------------------------------------------- */
+
+typedef struct gm_request gm_request;
+
+typedef struct gm_bias {
+    int32_t id;
+    float bias; /* added to the token's logit */
+} gm_bias;
+
+/* How a token is drawn. The same options, seed and prompt give the same text alone, in a crowd and
+ * after a restart. */
+typedef struct gm_sampling {
+    float temperature;       /* 0: always the likeliest token                                    */
+    float top_p;             /* 1: off                                                           */
+    float min_p;             /* 0: off                                                           */
+    float repeat_penalty;    /* 1: off; divides logits of tokens in the prompt or the answer     */
+    float frequency_penalty; /* 0: off; times how often the answer has the token              */
+    float presence_penalty;  /* 0: off; for every token that the answer has                   */
+    uint32_t top_k;          /* 0: off                                                           */
+    uint32_t n_bias;
+    const gm_bias *bias;
+    uint64_t seed;
+} gm_sampling;
+
+typedef struct gm_request_opts {
+    uint32_t size;
+    uint32_t max_tokens; /* 0: until the model ends or the context is full               */
+    const int32_t *ids;  /* the prompt                                                   */
+    size_t n_ids;
+    gm_sampling sampling;
+    uint32_t n_top; /* candidates to report with each token, 0 to the vocabulary's size */
+    uint32_t n_stop;
+    const char *const *stop; /* the answer ends before the first of these                    */
+} gm_request_opts;
+/* The model file's own sampling defaults where it has them, else Gemma's 1.0 / 64 / 0.95; seed 0. */
+gm_request_opts gm_request_opts_default(const gm_model *m);
+
+/* Queues a request. Any thread; the options are copied. GM_E_TOOBIG when the prompt does not fit. */
+gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
+
+enum { GM_EVENT_TOKEN = 1, GM_EVENT_END = 2 };
+enum { GM_END_STOP = 1, GM_END_LENGTH = 2, GM_END_CANCEL = 3 };
+
+typedef struct gm_candidate {
+    int32_t id;
+    float logprob; /* natural logarithm, before temperature and penalties */
+} gm_candidate;
+
+typedef struct gm_event {
+    int32_t kind;     /* GM_EVENT_*                                                   */
+    int32_t id;       /* TOKEN: the token drawn                                       */
+    float logprob;    /* TOKEN: its log-probability                                   */
+    int32_t reason;   /* END: GM_END_*                                                */
+    const char *text; /* whole UTF-8 characters, maybe none; valid until the next call */
+    size_t len;
+    const gm_candidate *top; /* TOKEN: the likeliest tokens, best first; until the next call */
+    uint32_t n_top;
+    uint32_t n_prompt; /* tokens of the prompt                                         */
+    uint32_t n_answer; /* tokens of the answer so far                                  */
+    double prefill_s;  /* seconds the prompt took                                      */
+    double decode_s;   /* seconds since then                                           */
+    uint64_t hash;     /* of the last row of logits: the same run, the same hash       */
+} gm_event;
+
+/* Waits for the next event of this request. One thread a request. After GM_EVENT_END, or a failure,
+ * the same answer comes again. */
+gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err);
+
+/* Asks the engine to stop this request soon; it then ends with GM_END_CANCEL. Any thread, and from
+ * a signal handler too. */
+void gm_request_cancel(gm_request *r);
+
+/* Cancels if need be and frees; NULL is fine. */
+void gm_request_close(gm_request *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

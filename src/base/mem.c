@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+gm_status gm_mem_alloc(void *out, size_t n, size_t size, const char *what, gm_err *err)
+{
+    void *const p = calloc(n ? n : 1, size ? size : 1);
+    memcpy(out, &p, sizeof p);
+    if (!p) {
+        return gm_fail(err, GM_E_NOMEM, 0, "memory: %s needs %zu x %zu bytes and there are none",
+                       what, n, size);
+    }
+    return GM_OK;
+}
+
+gm_status gm_mem_grow(void *ptr, size_t *cap, size_t need, size_t size, const char *what,
+                      gm_err *err)
+{
+    if (need <= *cap) return GM_OK;
+    size_t grown = *cap < 16 ? 16 : *cap;
+    while (grown < need) {
+        if (grown > SIZE_MAX / 2)
+            grown = need;
+        else
+            grown *= 2;
+    }
+    uint64_t bytes = 0;
+    void *old = NULL;
+    memcpy(&old, ptr, sizeof old);
+    void *const p =
+        gm_size_mul(grown, size, &bytes) && bytes <= SIZE_MAX ? realloc(old, (size_t)bytes) : NULL;
+    if (!p) {
+        return gm_fail(err, GM_E_NOMEM, 0, "memory: %s needs %zu x %zu bytes and there are none",
+                       what, grown, size);
+    }
+    memcpy(ptr, &p, sizeof p);
+    *cap = grown;
+    return GM_OK;
+}
+
+void gm_mem_free(void *ptr)
+{
+    free(ptr);
+}
+
+bool gm_size_mul(uint64_t a, uint64_t b, uint64_t *out)
+{
+    if (!__builtin_mul_overflow(a, b, out)) return true;
+    *out = 0;
+    return false;
+}
+
+bool gm_size_add(uint64_t a, uint64_t b, uint64_t *out)
+{
+    if (!__builtin_add_overflow(a, b, out)) return true;
+    *out = 0;
+    return false;
+}
+
+bool gm_size_align(uint64_t n, uint64_t align, uint64_t *out)
+{
+    if (!gm_size_add(n, align - 1, out)) return false;
+    *out &= ~(align - 1);
+    return true;
+}

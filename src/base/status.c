@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+/* Makes a sentence safe to show: control bytes and broken UTF-8 become '?'. */
+static void make_printable(char *msg)
+{
+    const size_t n = strlen(msg);
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0;
+        const size_t len = gm_utf8_read(msg + i, n - i, &cp);
+        const int bad = len == 0 || cp < 0x20 || (cp >= 0x7F && cp < 0xA0);
+        if (bad) memset(msg + i, '?', len ? len : 1);
+        i += len ? len : 1;
+    }
+}
+
+gm_status gm_fail(gm_err *err, gm_status code, int os, const char *fmt, ...)
+{
+    if (!err) return code;
+    err->code = code;
+    err->os = os;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(err->msg, sizeof err->msg, fmt, args);
+    va_end(args);
+    make_printable(err->msg);
+    return code;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BASE_STR_H
+#define GM_BASE_STR_H
+
+/* A borrowed run of bytes: text from a file or a user, not NUL-terminated and
+ * not necessarily UTF-8. Whoever hands one on says how long it stays valid. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct gm_str {
+    const char *p;
+    size_t len;
+} gm_str;
+
+/* A gm_str of a string literal, and of a C string. */
+#define GM_STR(literal) ((gm_str){(literal), sizeof(literal) - 1})
+#define GM_CSTR(text)   ((gm_str){(text), strlen(text)})
+
+/* For printf's %.*s; long strings are cut, so that a hostile name cannot fill a sentence. */
+#define GM_STR_ARG(s) (int)((s).len < 80 ? (s).len : 80), (s).p
+
+static inline bool gm_str_eq(gm_str a, gm_str b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
+}
+
+static inline bool gm_str_starts(gm_str s, gm_str prefix)
+{
+    return s.len >= prefix.len && memcmp(s.p, prefix.p, prefix.len) == 0;
+}
+
+static inline bool gm_str_ends(gm_str s, gm_str suffix)
+{
+    return s.len >= suffix.len && memcmp(s.p + s.len - suffix.len, suffix.p, suffix.len) == 0;
+}
+
+#endif
