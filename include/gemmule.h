@@ -162,12 +162,15 @@ typedef struct gm_sampling {
     uint64_t seed;
 } gm_sampling;
 
+enum { GM_REQUEST_HASH = 1 }; /* events carry a hash of the logits they came from */
+
 typedef struct gm_request_opts {
     uint32_t size;
     uint32_t max_tokens; /* 0: until the model ends or the context is full               */
     const int32_t *ids;  /* the prompt                                                   */
     size_t n_ids;
     gm_sampling sampling;
+    uint32_t flags; /* GM_REQUEST_* */
     uint32_t n_top; /* candidates to report with each token, 0 to the vocabulary's size */
     uint32_t n_stop;
     const char *const *stop; /* the answer ends before the first of these                    */
@@ -199,7 +202,7 @@ typedef struct gm_event {
     uint32_t n_answer; /* tokens of the answer so far                                  */
     double prefill_s;  /* seconds the prompt took                                      */
     double decode_s;   /* seconds since then                                           */
-    uint64_t hash;     /* of the last row of logits: the same run, the same hash       */
+    uint64_t hash;     /* of the row of logits, where asked for: the same run, the same hash */
 } gm_event;
 
 /* Waits for the next event of this request. One thread a request. After GM_EVENT_END, or a failure,

@@ -14,12 +14,17 @@ typedef struct gm_str {
     size_t len;
 } gm_str;
 
-/* A gm_str of a string literal, and of a C string. */
+/* A gm_str of a string literal. */
 #define GM_STR(literal) ((gm_str){(literal), sizeof(literal) - 1})
-#define GM_CSTR(text)   ((gm_str){(text), strlen(text)})
 
 /* For printf's %.*s; long strings are cut, so that a hostile name cannot fill a sentence. */
 #define GM_STR_ARG(s) (int)((s).len < 80 ? (s).len : 80), (s).p
+
+/* A gm_str of a C string. */
+static inline gm_str gm_str_c(const char *text)
+{
+    return (gm_str){text, strlen(text)};
+}
 
 static inline bool gm_str_eq(gm_str a, gm_str b)
 {
