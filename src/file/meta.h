@@ -36,7 +36,7 @@ typedef enum gm_metatype {
 typedef struct gm_metaval {
     gm_str key;
     uint32_t type; /* gm_metatype                                                             */
-    uint32_t elem; /* the elements' type where type is GM_META_ARRAY; never STR or ARRAY's own */
+    uint32_t elem; /* the elements' type where type is GM_META_ARRAY; never ARRAY itself      */
     uint64_t n;    /* elements of an array, 1 for anything else                               */
     union {
         uint64_t u;         /* U8 U16 U32 U64 BOOL                                            */
@@ -63,11 +63,16 @@ const gm_metaval *gm_meta_find(const gm_meta *m, const char *key);
 
 /* Reads one value into *out. An absent key leaves *out as it was (the default) and answers GM_OK;
  * a value of another kind, or one that does not fit, is refused with a sentence. Integers of any
- * width are taken for u32, integers and floats for f32. *found may be NULL. */
+ * width are taken for u32, integers and finite floats for f32. *found, which may be NULL, says
+ * whether the key is there. */
 gm_status gm_meta_u32(const gm_meta *m, const char *key, uint32_t *out, bool *found, gm_err *err);
 gm_status gm_meta_f32(const gm_meta *m, const char *key, float *out, bool *found, gm_err *err);
 gm_status gm_meta_bool(const gm_meta *m, const char *key, bool *out, bool *found, gm_err *err);
 gm_status gm_meta_str(const gm_meta *m, const char *key, gm_str *out, bool *found, gm_err *err);
+
+/* Makes v one number or bool of a fixed-size type from its little-endian bytes (any alignment);
+ * the key stays as it is. */
+void gm_metaval_set(gm_metaval *v, uint32_t type, const uint8_t *raw);
 
 /* The i-th element of an array of numbers or bools, as a number. i < v->n. */
 double gm_meta_elem(const gm_metaval *v, uint64_t i);

@@ -31,8 +31,9 @@ typedef struct gm_tensorfile {
     gm_tensor *tensors; /* text model, in file order; names unique           */
     uint32_t n_tensors;
     size_t cap_tensors;
-    uint32_t n_skipped;    /* vision tensors named and left out                 */
-    uint64_t size_skipped; /* their bytes                                      */
+    uint32_t n_skipped;    /* vision tensors counted and left out             */
+    uint64_t size_skipped; /* their bytes, as far as their types are known    */
+    uint32_t n_parts;      /* GGUF files parsed so far; 0 for a folder        */
     gm_mapfile *maps;
     uint32_t n_maps;
     size_t cap_maps;
@@ -49,9 +50,13 @@ void gm_tensorfile_close(gm_tensorfile *f);
 /* The tensor of that name, NULL when there is none. */
 const gm_tensor *gm_tensorfile_find(const gm_tensorfile *f, const char *name);
 
-/* For the readers of this folder: opens and keeps a map, appends a tensor. */
+/* For the readers of this folder: opens path and keeps the map, of which *view is a copy; appends
+ * a tensor, whose name must live as long as f. */
 gm_status gm_tensorfile_map(gm_tensorfile *f, const char *path, gm_mapfile *view, gm_err *err);
 gm_status gm_tensorfile_add(gm_tensorfile *f, const gm_tensor *t, gm_err *err);
+
+/* Sorts names; the first that is there twice, NULL when each is there once. */
+const gm_str *gm_names_find_twin(gm_str *names, size_t n);
 
 /* True for names of the vision tower and the projector, in GGUF's and Hugging Face's spelling. */
 bool gm_tensorfile_is_vision(gm_str name);
