@@ -15,8 +15,9 @@
 #include "text/tokenizer.h"
 
 /* Appends the ids of the conversation, ending where the model's answer begins. The last message
- * must be a user's. Refused with a sentence: no message, an unknown role, turns that do not
- * alternate, a system message that is not first, a vocabulary without turn tokens. */
+ * must be a user's. Roles are "user", "assistant" (also "model") and "system" (also "developer").
+ * Refused with a sentence, *out as it was: no message, another role, turns that do not alternate, a
+ * system message that is not first, a vocabulary without <bos> or turn tokens. */
 gm_status gm_chat_encode(const gm_vocab *v, const gm_message *messages, size_t n, gm_ids *out,
                          gm_err *err);
 
