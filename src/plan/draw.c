@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* The draw on the host. The arithmetic that devices share is in draw_law.h; here
+ * is the walk over a row.
+ *
+ * The cuts keep a beginning of the tokens in order of their logit, so they need
+ * that order only as far as they reach: a heap over the row is built in n steps
+ * and then popped until every cut is decided. Sorting the row would cost about
+ * twenty times as much for 262144 tokens and top-k 64. */
+
+#include "plan/draw.h"
+
+#include <math.h>
+
+#include "base/fp16.h"
+
+#define GM_LAW           static inline
+#define GM_LAW_F32       float
+#define GM_LAW_U32       uint32_t
+#define GM_LAW_BITS(f)   gm_f32_bits(f)
+#define GM_LAW_FLOAT(u)  gm_f32_from_bits(u)
+#define GM_LAW_TO_F32(x) ((float)(x))
+#define GM_LAW_TO_U32(x) ((uint32_t)(x))
+#define GM_LAW_TO_I32(x) ((int32_t)(x))
+#define GM_LAW_FLOOR(f)  floorf(f)
+#include "plan/draw_law.h"
+
+/* True when token a comes before token b: larger logit, then lower id. */
+static bool before(const float *l, uint32_t a, uint32_t b)
+{
+    return l[a] > l[b] || (l[a] == l[b] && a < b);
+}
+
+static void sift_down(const float *l, uint32_t *heap, uint32_t n, uint32_t i)
+{
+    const uint32_t moved = heap[i];
+    for (uint32_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
+        if (child + 1 < n && before(l, heap[child + 1], heap[child])) child++;
+        if (!before(l, heap[child], moved)) break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = moved;
+}
+
+/* Orders the whole row as a heap: the first token is on top. */
+static void heap_make(const float *l, uint32_t *heap, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        heap[i] = i;
+    for (uint32_t i = n / 2; i-- > 0;)
+        sift_down(l, heap, n, i);
+}
+
+/* Takes the top off a heap of *n tokens; the tokens taken stand, last taken first, behind it. */
+static uint32_t heap_pop(const float *l, uint32_t *heap, uint32_t *n)
+{
+    const uint32_t top = heap[0];
+    const uint32_t last = heap[--*n];
+    heap[0] = last;
+    sift_down(l, heap, *n, 0);
+    heap[*n] = top;
+    return top;
+}
+
+/* Steps 1 to 3: the logits that the draw looks at. */
+static void adjust(const float *logits, uint32_t n, const gm_draw_row *row, float *out)
+{
+    const gm_draw *const d = row->draw;
+    for (uint32_t i = 0; i < n; i++) {
+        float l = logits[i];
+        if (row->counts) {
+            const gm_draw_count c = row->counts[i];
+            if (c.prompt || c.answer) l *= l > 0 ? d->inv_repeat : d->repeat;
+            if (c.answer) l -= d->frequency * (float)c.answer + d->presence;
+        }
+        out[i] = isnan(l) ? -INFINITY : l;
+    }
+    for (uint32_t i = 0; i < row->n_bias; i++)
+        out[row->bias[i].id] += row->bias[i].bias;
+    for (uint32_t i = 0; row->mask && i < n; i++) {
+        if (!(row->mask[i / 32] >> (i % 32) & 1)) out[i] = -INFINITY;
+    }
+}
+
+static uint32_t first_of(const float *l, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        if (before(l, i, best)) best = i;
+    }
+    return best;
+}
+
+/* Step 7: how many of the n_kept first tokens (order: last taken first at tail) top-p keeps. */
+static uint32_t cut_top_p(const float *l, const uint32_t *tail, uint32_t n_kept, const gm_draw *d)
+{
+    const float first = l[tail[-1]];
+    uint64_t total = 0, sum = 0;
+    for (uint32_t i = 1; i <= n_kept; i++)
+        total += gm_law_weight((l[tail[-(ptrdiff_t)i]] - first) * d->inv_temp);
+    const uint64_t want = total * d->top_p;
+    for (uint32_t i = 1; i <= n_kept; i++) {
+        sum += gm_law_weight((l[tail[-(ptrdiff_t)i]] - first) * d->inv_temp);
+        if (sum << 20 >= want) return i;
+    }
+    return n_kept;
+}
+
+/* Steps 5 to 8. The tokens that stay stand at the end of order[n], the first of them last;
+ * returns how many they are. */
+static uint32_t cut(const float *l, uint32_t n, const gm_draw *d, uint32_t *order)
+{
+    heap_make(l, order, n);
+    const uint32_t most = d->top_k && d->top_k < n ? d->top_k : n;
+    const float first = l[order[0]];
+    const bool needs_weights = d->top_p < GM_DRAW_TOP_P_OFF;
+    uint32_t left = n, kept = 0;
+    do {
+        heap_pop(l, order, &left);
+        kept++;
+        /* Top-p needs the weights past min-p's border too; without it the walk ends there. */
+    } while (kept < most && l[order[0]] > -INFINITY &&
+             (needs_weights || (l[order[0]] - first) * d->inv_temp >= d->log_min_p));
+    if (needs_weights) kept = cut_top_p(l, order + n, kept, d);
+    while (kept > 1 && !((l[order[n - kept]] - first) * d->inv_temp >= d->log_min_p))
+        kept--;
+    return kept;
+}
+
+/* Step 9 for one token: the score that has to be the largest. */
+typedef struct gm_draw_key {
+    uint32_t key0, key1;
+    float inv_temp;
+} gm_draw_key;
+
+static float score(const gm_draw_key *k, const float *l, uint32_t id)
+{
+    return l[id] * k->inv_temp + gm_law_noise(k->key0, k->key1, id);
+}
+
+uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
+                       const gm_draw_scratch *scratch)
+{
+    const gm_draw *const d = row->draw;
+    float *const l = scratch->adjusted;
+    adjust(logits, n, row, l);
+    if (d->inv_temp == 0) return first_of(l, n);
+
+    const bool cuts = d->top_k || d->top_p < GM_DRAW_TOP_P_OFF || d->log_min_p > -INFINITY;
+    const uint32_t kept = cuts ? cut(l, n, d, scratch->order) : n;
+    const gm_draw_key key = {
+        .key0 = gm_law_scatter(d->seed_lo + gm_law_scatter(row->pos)),
+        .key1 = gm_law_scatter(d->seed_hi ^ gm_law_scatter(row->pos + 0x9e3779b9u)),
+        .inv_temp = d->inv_temp,
+    };
+    uint32_t best = cuts ? scratch->order[n - 1] : first_of(l, n);
+    float best_score = score(&key, l, best);
+    for (uint32_t i = 0; i < kept; i++) {
+        const uint32_t id = cuts ? scratch->order[n - 1 - i] : i;
+        const float s = score(&key, l, id);
+        if (s > best_score || (s == best_score && id < best)) {
+            best = id;
+            best_score = s;
+        }
+    }
+    return best;
+}
+
+double gm_draw_logsum(const float *logits, uint32_t n)
+{
+    const float max = logits[first_of(logits, n)];
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)max);
+    return (double)max + log(sum);
+}
+
+void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out)
+{
+    const double logsum = gm_draw_logsum(logits, n);
+    heap_make(logits, order, n);
+    for (uint32_t i = 0, left = n; i < k; i++) {
+        const uint32_t id = heap_pop(logits, order, &left);
+        out[i] = (gm_candidate){(int32_t)id, (float)((double)logits[id] - logsum)};
+    }
+}
