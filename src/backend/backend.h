@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_BACKEND_H
+#define GM_BACKEND_BACKEND_H
+
+/* What a backend does. Each entry has one meaning and none is optional:
+ *
+ *   open -> size_of, load(weights) -> kv_open -> lower(plan, rows)* -> { run, wait }* -> ... close
+ *
+ * Set-up happens once. After lower, run and wait allocate nothing and compile
+ * nothing. run only hands the step over; wait gives its result, in the order of
+ * the runs. At most GM_TICKETS steps may be under way; a step stays unchanged
+ * until its wait has returned. One thread (the engine's) calls everything. */
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "plan/plan.h"
+#include "plan/step.h"
+#include "quant/tensor.h"
+
+#define GM_TICKETS 2
+
+typedef struct gm_backend gm_backend; /* one device, opened          */
+typedef struct gm_wset gm_wset;       /* weights in their final place */
+typedef struct gm_kvmem gm_kvmem;     /* KV pages and slots          */
+typedef struct gm_exec gm_exec;       /* a plan lowered for a number of rows */
+typedef uint64_t gm_ticket;
+
+typedef struct gm_backend_cfg {
+    uint32_t n_threads;        /* 0: the backend's choice                                    */
+    const char *device;        /* by name or index; NULL: the best                           */
+    const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
+} gm_backend_cfg;
+
+/* Told now and then while weights load; answers false to cancel. All-zero: nobody listens. */
+typedef struct gm_progress {
+    bool (*tell)(void *ctx, uint64_t done, uint64_t total);
+    void *ctx;
+} gm_progress;
+
+/* KV memory: a pool of pages for each class, and slots with a table of pages for each class. */
+typedef struct gm_kv_desc {
+    gm_qtype type;
+    uint32_t n_layer;
+    const uint8_t *layer_class; /* [n_layer], GM_CLASS_* */
+    uint32_t n_kv_head, head_dim;
+    uint32_t n_vocab; /* for the slots' counts */
+    uint32_t n_slots;
+    uint32_t n_pages[GM_CLASSES];
+    uint32_t table_len; /* pages in a slot's table, the same for each class */
+    uint32_t max_bias;  /* biases a slot may have */
+} gm_kv_desc;
+
+/* A page's bytes to host memory (save) or from it. */
+typedef struct gm_page_move {
+    uint32_t class, page;
+    bool save;
+    uint8_t *host; /* page_size bytes */
+} gm_page_move;
+
+/* How much a step of an exec may hold. */
+typedef struct gm_bucket {
+    uint32_t rows, outs;
+} gm_bucket;
+
+typedef struct gm_result_out {
+    int32_t token; /* drawn, or -1                          */
+    float logprob; /* of the token                          */
+    uint32_t n_top;
+    const gm_candidate *top; /* [n_top], best first                   */
+    const float *logits;     /* [n_vocab], or NULL where not asked for */
+    const float *hidden;     /* [cols], or NULL where not asked for    */
+} gm_result_out;
+
+/* Answers of a step, one for each of its outs, in order; valid until the next wait. */
+typedef struct gm_result {
+    uint32_t n_out;
+    const gm_result_out *out;
+} gm_result;
+
+typedef struct gm_backend_ops {
+    const char *name;  /* as users write it   */
+    const char *about; /* one line for --help */
+
+    gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
+    void (*close)(gm_backend *be);
+
+    /* Whether an op can run here: a sentence in err when not, else microseconds for that many
+     * rows. */
+    gm_status (*cost)(const gm_backend *be, const gm_plan *p, const gm_op *op, uint32_t rows,
+                      double *us, gm_err *err);
+
+    /* Weights: bytes beyond the file's map, then the load itself. */
+    gm_status (*size_of)(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);
+    gm_status (*load)(gm_backend *be, const gm_tensors *t, const gm_progress *progress,
+                      gm_wset **out, gm_err *err);
+    void (*unload)(gm_wset *w);
+
+    /* KV memory is the backend's; the engine handles page numbers. */
+    gm_status (*kv_size_of)(const gm_backend *be, const gm_kv_desc *d, uint64_t *bytes,
+                            gm_err *err);
+    gm_status (*kv_open)(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err);
+    void (*kv_close)(gm_kvmem *kv);
+    uint64_t (*kv_page_size)(const gm_kvmem *kv, uint32_t class);
+    gm_status (*kv_copy)(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_ticket *t,
+                         gm_err *err);
+
+    /* A plan for steps of up to that many rows and outputs. The plan, weights and KV must outlive the exec;
+     * kv may be NULL for plans that have no cache and draw nothing. */
+    gm_status (*lower)(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
+                       gm_exec **out, gm_err *err);
+    void (*drop)(gm_exec *ex);
+
+    gm_status (*run)(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
+    gm_status (*wait)(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
+} gm_backend_ops;
+
+/* The backends of this build. find answers NULL for an unknown name; "auto" is the best that this
+ * machine has. */
+const gm_backend_ops *gm_backend_at(size_t i);
+const gm_backend_ops *gm_backend_find(const char *name);
+
+#endif

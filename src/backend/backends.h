@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_BACKENDS_H
+#define GM_BACKEND_BACKENDS_H
+
+/* The backends that exist, each defined in its own folder; backend.c lists them. */
+
+#include "backend/backend.h"
+
+extern const gm_backend_ops gm_backend_ref;
+extern const gm_backend_ops gm_backend_ref_int8;
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* The oracle as a backend. Weights stay where the file's map has them; run keeps
+ * the step and wait computes it, op after op. Buffers are laid out at lower:
+ * a value's buffer is free again after the last op that reads it, so a plan of 62
+ * layers needs about as much as one of a single layer. */
+
+#include "backend/ref/ref.h"
+
+#include <inttypes.h>
+
+#include "backend/backends.h"
+#include "base/mem.h"
+
+static gm_status backend_open(gm_backend **out, const gm_backend_cfg *cfg, bool int8, gm_err *err)
+{
+    GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "the ref backend", err));
+    (*out)->int8 = int8;
+    (*out)->abandon = cfg->abandon;
+    return GM_OK;
+}
+
+static gm_status ref_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
+{
+    return backend_open(out, cfg, false, err);
+}
+
+static gm_status ref_int8_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
+{
+    return backend_open(out, cfg, true, err);
+}
+
+static void ref_close(gm_backend *be)
+{
+    gm_mem_free(be);
+}
+
+/* About a nanosecond a multiplication: placement only ever compares it with much faster ones. */
+static gm_status ref_cost(const gm_backend *be, const gm_plan *p, const gm_op *op, uint32_t rows,
+                          double *us, gm_err *err)
+{
+    (void)be, (void)err;
+    double products = op->out ? p->vals[op->out].cols : 0;
+    if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU)
+        products *= p->vals[op->in[0]].cols;
+    *us = products * rows * 1e-3;
+    return GM_OK;
+}
+
+static gm_status ref_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes,
+                             gm_err *err)
+{
+    (void)be, (void)t, (void)err;
+    *bytes = 0;
+    return GM_OK;
+}
+
+static gm_status ref_load(gm_backend *be, const gm_tensors *t, const gm_progress *progress,
+                          gm_wset **out, gm_err *err)
+{
+    (void)be;
+    GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "weights", err));
+    (*out)->tensors = *t;
+    if (progress && progress->tell) progress->tell(progress->ctx, 1, 1);
+    return GM_OK;
+}
+
+static void ref_unload(gm_wset *w)
+{
+    gm_mem_free(w);
+}
+
+static uint64_t rows_cap(const gm_exec *ex, gm_val v)
+{
+    return ex->plan->vals[v].rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
+}
+
+/* The last op that reads a value; outputs are read after the last op. */
+static size_t last_use(const gm_plan *p, gm_val v)
+{
+    size_t last = p->vals[v].op;
+    for (size_t i = last; i < p->n_ops; i++) {
+        if (p->ops[i].in[0] == v || p->ops[i].in[1] == v)
+            last = p->ops[i].kind == GM_OP_OUTPUT ? p->n_ops : i;
+    }
+    return last;
+}
+
+/* A free buffer of just that length, or a new one; its index goes to *at. */
+static gm_status buffer_take(gm_exec *ex, uint64_t len, size_t *at, gm_err *err)
+{
+    for (size_t i = 0; i < ex->n_buffers; i++) {
+        if (!ex->buffers[i].busy && ex->buffers[i].len == len) {
+            ex->buffers[i].busy = true;
+            *at = i;
+            return GM_OK;
+        }
+    }
+    GM_TRY(gm_mem_grow(&ex->buffers, &ex->cap_buffers, ex->n_buffers + 1, sizeof *ex->buffers,
+                       "buffers", err));
+    gm_ref_buffer b = {.len = len, .busy = true};
+    GM_TRY(gm_mem_alloc(&b.data, len, sizeof *b.data, "a value of the plan", err));
+    *at = ex->n_buffers;
+    ex->buffers[ex->n_buffers++] = b;
+    return GM_OK;
+}
+
+/* Gives every value a buffer that no other value uses while it is alive. */
+static gm_status place_values(gm_exec *ex, gm_err *err)
+{
+    const gm_plan *const p = ex->plan;
+    GM_TRY(gm_mem_alloc(&ex->val, p->n_vals, sizeof *ex->val, "values", err));
+    size_t *held = NULL, *dies = NULL; /* by value: its buffer, and the op after which it is free */
+    gm_status status = GM_OK;
+    GM_TRY_DONE(gm_mem_alloc(&held, p->n_vals, sizeof *held, "values", err));
+    GM_TRY_DONE(gm_mem_alloc(&dies, p->n_vals, sizeof *dies, "values", err));
+    for (gm_val v = 1; v < p->n_vals; v++)
+        dies[v] = last_use(p, v);
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        if (op->out) {
+            GM_TRY_DONE(buffer_take(ex, rows_cap(ex, op->out) * p->vals[op->out].cols,
+                                    &held[op->out], err));
+            ex->val[op->out] = ex->buffers[held[op->out]].data;
+        }
+        for (int k = 0; k < 2; k++) {
+            if (op->in[k] && dies[op->in[k]] == i) ex->buffers[held[op->in[k]]].busy = false;
+        }
+    }
+done:
+    gm_mem_free(held);
+    gm_mem_free(dies);
+    return status;
+}
+
+static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
+{
+    const gm_plan *const p = ex->plan;
+    const gm_kv_desc *const kv = ex->kv ? &ex->kv->desc : NULL;
+    uint64_t rows = ex->bucket.rows > ex->bucket.outs ? ex->bucket.rows : ex->bucket.outs;
+    uint64_t widest = GM_ACT_BLOCK, ffn = 1, vocab = 1;
+    for (gm_val v = 1; v < p->n_vals; v++) {
+        const uint64_t cols = p->vals[v].cols;
+        const gm_opkind maker = p->ops[p->vals[v].op].kind;
+        if (cols > widest) widest = cols;
+        if (maker == GM_OP_GATE_UP_GELU && cols > ffn) ffn = cols;
+        if (maker == GM_OP_MATMUL && p->vals[v].rows == GM_ROWS_OUT && cols > vocab) vocab = cols;
+    }
+    const uint64_t positions = kv ? (uint64_t)kv->table_len * GM_PAGE_LEN : 1;
+    GM_TRY(gm_mem_alloc(&ex->expanded, widest, sizeof *ex->expanded, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->wide, rows * ffn, sizeof *ex->wide, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->acc, widest, sizeof *ex->acc, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->act8.q, rows * widest, 1, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->act8.scale, rows * (widest / GM_ACT_BLOCK + 1), sizeof *ex->act8.scale,
+                        "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->scores, positions, sizeof *ex->scores, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->draw.adjusted, vocab, sizeof *ex->draw.adjusted, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->draw.order, vocab, sizeof *ex->draw.order, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->out, ex->bucket.outs, sizeof *ex->out, "results", err));
+    return gm_mem_alloc(&ex->top, (size_t)ex->bucket.outs * GM_TOP_MAX, sizeof *ex->top, "results",
+                        err);
+}
+
+static void ref_drop(gm_exec *ex)
+{
+    if (!ex) return;
+    for (size_t i = 0; i < ex->n_buffers; i++)
+        gm_mem_free(ex->buffers[i].data);
+    gm_mem_free(ex->buffers);
+    gm_mem_free(ex->val);
+    gm_mem_free(ex->expanded);
+    gm_mem_free(ex->wide);
+    gm_mem_free(ex->acc);
+    gm_mem_free(ex->act8.q);
+    gm_mem_free(ex->act8.scale);
+    gm_mem_free(ex->scores);
+    gm_mem_free(ex->draw.adjusted);
+    gm_mem_free(ex->draw.order);
+    gm_mem_free(ex->out);
+    gm_mem_free(ex->top);
+    gm_mem_free(ex);
+}
+
+/* A cache or a draw needs KV memory and slots, with layers and vocabulary to match. */
+static gm_status check_kv(const gm_plan *p, const gm_kvmem *kv, gm_err *err)
+{
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        const bool caches = op->kind == GM_OP_CACHE, draws = op->kind == GM_OP_DRAW;
+        if (!caches && !draws) continue;
+        if (!kv) return gm_fail(err, GM_E_ARG, 0, "ref: the plan needs KV memory and has none");
+        const gm_kv_desc *const d = &kv->desc;
+        if (caches &&
+            (op->layer >= d->n_layer || op->attn.n_kv_head != d->n_kv_head ||
+             op->attn.head_dim != d->head_dim || op->attn.class != d->layer_class[op->layer])) {
+            return gm_fail(err, GM_E_ARG, 0, "ref: the KV memory is not made for layer %" PRIu32,
+                           op->layer);
+        }
+        if (draws && p->vals[op->in[0]].cols != d->n_vocab)
+            return gm_fail(err, GM_E_ARG, 0, "ref: the slots are made for another vocabulary");
+    }
+    return GM_OK;
+}
+
+static gm_status ref_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p,
+                           gm_bucket bucket, gm_exec **out, gm_err *err)
+{
+    *out = NULL;
+    GM_TRY(check_kv(p, kv, err));
+    gm_exec *ex = NULL;
+    GM_TRY(gm_mem_alloc(&ex, 1, sizeof *ex, "an exec", err));
+    ex->be = be;
+    ex->w = w;
+    ex->kv = kv;
+    ex->plan = p;
+    ex->bucket = bucket;
+    gm_status status = place_values(ex, err);
+    if (status == GM_OK) status = alloc_scratch(ex, err);
+    if (status == GM_OK)
+        *out = ex;
+    else
+        ref_drop(ex);
+    return status;
+}
+
+static gm_status ref_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
+{
+    gm_backend *const be = ex->be;
+    if (s->n_rows > ex->bucket.rows || s->n_outs > ex->bucket.outs) {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "step: %" PRIu32 " rows and %" PRIu32 " outputs, expected at most %" PRIu32
+                       " and %" PRIu32,
+                       s->n_rows, s->n_outs, ex->bucket.rows, ex->bucket.outs);
+    }
+    if (be->n_run - be->n_waited >= GM_TICKETS)
+        return gm_fail(err, GM_E_ARG, 0, "step: %d steps are under way already", GM_TICKETS);
+    be->pending[be->n_run % GM_TICKETS].ex = ex;
+    be->pending[be->n_run % GM_TICKETS].step = s;
+    *t = ++be->n_run;
+    return GM_OK;
+}
+
+static gm_status check_outs(const gm_step *s, gm_err *err)
+{
+    for (uint32_t i = 0; i < s->n_outs; i++) {
+        const gm_step_out *const o = &gm_step_outs(s)[i];
+        if (o->row >= s->n_rows || o->n_top > GM_TOP_MAX ||
+            (o->mask != GM_NO_MASK && o->mask >= s->n_masks)) {
+            return gm_fail(err, GM_E_ARG, 0, "step: output %" PRIu32 " is out of bounds", i);
+        }
+    }
+    return GM_OK;
+}
+
+/* One step, top to bottom. */
+static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
+{
+    ex->step = s;
+    GM_TRY(check_outs(s, err));
+    if (ex->kv) GM_TRY(gm_ref_kv_apply(ex->kv, s, err));
+    for (uint32_t i = 0; i < s->n_outs; i++)
+        ex->out[i] = (gm_result_out){.token = -1};
+    for (size_t i = 0; i < ex->plan->n_ops; i++) {
+        if (ex->be->abandon && atomic_load(ex->be->abandon))
+            return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
+        GM_TRY(gm_ref_op(ex, &ex->plan->ops[i], err));
+    }
+    return GM_OK;
+}
+
+static gm_status ref_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
+{
+    *r = (gm_result){0};
+    if (t != be->n_waited + 1 || t > be->n_run)
+        return gm_fail(err, GM_E_ARG, 0, "step: waited for out of order");
+    gm_exec *const ex = be->pending[be->n_waited % GM_TICKETS].ex;
+    const gm_step *const s = be->pending[be->n_waited % GM_TICKETS].step;
+    be->n_waited++;
+    GM_TRY(compute(ex, s, err));
+    *r = (gm_result){s->n_outs, ex->out};
+    return GM_OK;
+}
+
+#define REF_ENTRIES                                                                              \
+    .close = ref_close, .cost = ref_cost, .size_of = ref_size_of, .load = ref_load,              \
+    .unload = ref_unload, .kv_size_of = gm_ref_kv_size_of, .kv_open = gm_ref_kv_open,            \
+    .kv_close = gm_ref_kv_close, .kv_page_size = gm_ref_kv_page_size, .kv_copy = gm_ref_kv_copy, \
+    .lower = ref_lower, .drop = ref_drop, .run = ref_run, .wait = ref_wait
+
+const gm_backend_ops gm_backend_ref = {
+    .name = "ref",
+    .about = "scalar C, exact: the oracle",
+    .open = ref_open,
+    REF_ENTRIES,
+};
+
+const gm_backend_ops gm_backend_ref_int8 = {
+    .name = "ref-int8",
+    .about = "scalar C with int8 activations: what fast kernels must equal",
+    .open = ref_int8_open,
+    REF_ENTRIES,
+};

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/* The maths of each op, as one would write it on paper. Values between ops are
+ * float32; inside an op sums, means and transcendental functions are float64, so
+ * that what is left of rounding is the storage between ops. */
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "backend/ref/ref.h"
+
+/* Row i of a value. */
+static float *row_of(const gm_exec *ex, gm_val v, uint32_t i)
+{
+    return ex->val[v] + (size_t)i * ex->plan->vals[v].cols;
+}
+
+static uint32_t rows_of(const gm_exec *ex, gm_val v)
+{
+    return ex->plan->vals[v].rows == GM_ROWS_ALL ? ex->step->n_rows : ex->step->n_outs;
+}
+
+static const gm_tensor *tensor_of(const gm_exec *ex, gm_wid w)
+{
+    return &ex->w->tensors.at[w];
+}
+
+/* Row i of a weight, expanded to float32; valid until the next call. */
+static const float *weight_row(gm_exec *ex, gm_wid w, uint64_t i)
+{
+    const gm_tensor *const t = tensor_of(ex, w);
+    gm_qtype_expand(t->type, t->data + i * gm_tensor_row_size(t), gm_tensor_cols(t), ex->expanded);
+    return ex->expanded;
+}
+
+/* y = x * (w + offset) / sqrt(mean(x^2) + eps), n values; y may be x. */
+static void norm_row(const float *x, const float *w, const gm_norm *norm, size_t n, float *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    const double up = 1 / sqrt(sum / (double)n + (double)norm->eps);
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] * up * ((double)w[i] + (double)norm->offset));
+}
+
+/* Rotates pairs (i, i + n/2) by angles pos / factor * theta^(-2i/n). */
+static void rope_row(float *x, size_t n, uint32_t pos, const gm_rope *rope)
+{
+    const size_t half = n / 2;
+    for (size_t i = 0; i < half; i++) {
+        const double angle = (double)pos / (double)rope->factor *
+                             pow((double)rope->theta, -2 * (double)i / (double)n);
+        const double a = (double)x[i], b = (double)x[i + half];
+        x[i] = (float)(a * cos(angle) - b * sin(angle));
+        x[i + half] = (float)(b * cos(angle) + a * sin(angle));
+    }
+}
+
+static double gelu_tanh(double z)
+{
+    return 0.5 * z * (1 + tanh(sqrt(2 / acos(-1)) * (z + 0.044715 * z * z * z)));
+}
+
+static gm_status input_rows(gm_exec *ex, const gm_op *op, gm_err *err)
+{
+    const uint32_t cols = ex->plan->vals[op->out].cols;
+    for (uint32_t i = 0; i < ex->step->n_rows; i++) {
+        const gm_step_row *const r = &gm_step_rows(ex->step)[i];
+        float *const out = row_of(ex, op->out, i);
+        if (r->kind == GM_ROW_GIVEN) {
+            if (r->src >= ex->step->n_given || ex->step->limits.given_cols != cols)
+                return gm_fail(err, GM_E_ARG, 0, "step: row %" PRIu32 " is given but not there", i);
+            memcpy(out, gm_step_given_at(ex->step, r->src), cols * sizeof *out);
+            continue;
+        }
+        const bool by_id = op->kind == GM_OP_INPUT_ROWS;
+        const int64_t id = r->kind == GM_ROW_LAST && ex->kv ? (int64_t)ex->kv->slots[r->slot].last
+                                                            : (int64_t)r->src;
+        if (!by_id || id < 0 || (uint64_t)id >= gm_tensor_rows(tensor_of(ex, op->weight[0]))) {
+            return gm_fail(err, GM_E_ARG, 0,
+                           "step: row %" PRIu32 " has token %" PRId64 ", which has no embedding", i,
+                           id);
+        }
+        const float *const w = weight_row(ex, op->weight[0], (uint64_t)id);
+        for (uint32_t j = 0; j < cols; j++)
+            out[j] = w[j] * op->scale;
+    }
+    return GM_OK;
+}
+
+/* Row i of the input as int8, n values a row. */
+static gm_act8 act8_row(const gm_exec *ex, uint32_t i, size_t n)
+{
+    return (gm_act8){ex->act8.q + i * n, ex->act8.scale + i * (n / GM_ACT_BLOCK)};
+}
+
+/* out = x W^T with the op's weight `which`. A row of W is expanded once for all rows of x. */
+static void matmul(gm_exec *ex, const gm_op *op, int which, float *out)
+{
+    const gm_tensor *const t = tensor_of(ex, op->weight[which]);
+    const size_t n = gm_tensor_cols(t), m = gm_tensor_rows(t);
+    const uint32_t rows = rows_of(ex, op->in[0]);
+    const bool int8 = ex->be->int8 && op->num.act[which] == GM_ACT_INT8;
+    for (uint32_t i = 0; int8 && i < rows; i++) {
+        const gm_act8 x8 = act8_row(ex, i, n);
+        gm_act8_quantise(row_of(ex, op->in[0], i), n, &x8);
+    }
+    for (size_t j = 0; j < m; j++) {
+        const float *const w = int8 ? NULL : weight_row(ex, op->weight[which], j);
+        for (uint32_t i = 0; i < rows; i++) {
+            const float *const x = row_of(ex, op->in[0], i);
+            const gm_act8 x8 = act8_row(ex, i, n);
+            float *const y = out + i * m + j;
+            if (int8)
+                *y = gm_dot_int8(t->type, t->data + j * gm_tensor_row_size(t), &x8, n);
+            else
+                *y = ex->be->int8 ? gm_dot_f32(w, x, n) : gm_dot_exact(w, x, n);
+        }
+    }
+}
+
+static void norm(gm_exec *ex, const gm_op *op)
+{
+    const uint32_t n = ex->plan->vals[op->out].cols;
+    const bool add = op->kind == GM_OP_NORM_ADD;
+    const gm_val from = add ? op->in[1] : op->in[0];
+    const float *const w = weight_row(ex, op->norm.weight, 0);
+    for (uint32_t i = 0; i < rows_of(ex, op->out); i++) {
+        float *const out = row_of(ex, op->out, i);
+        norm_row(row_of(ex, from, i), w, &op->norm, n, out);
+        for (uint32_t j = 0; add && j < n; j++)
+            out[j] += row_of(ex, op->in[0], i)[j];
+    }
+}
+
+static void norm_rope(gm_exec *ex, const gm_op *op)
+{
+    const uint32_t cols = ex->plan->vals[op->out].cols;
+    const size_t head_dim = gm_tensor_cols(tensor_of(ex, op->norm.weight));
+    const float *const w = weight_row(ex, op->norm.weight, 0);
+    for (uint32_t i = 0; i < rows_of(ex, op->out); i++) {
+        const uint32_t pos = gm_step_rows(ex->step)[i].pos;
+        for (size_t h = 0; h < cols; h += head_dim) {
+            float *const out = row_of(ex, op->out, i) + h;
+            norm_row(row_of(ex, op->in[0], i) + h, w, &op->norm, head_dim, out);
+            rope_row(out, head_dim, pos, &op->rope);
+        }
+    }
+}
+
+static void cache(gm_exec *ex, const gm_op *op)
+{
+    for (uint32_t i = 0; i < ex->step->n_rows; i++) {
+        const gm_step_row *const r = &gm_step_rows(ex->step)[i];
+        for (uint32_t which = 0; which < 2; which++) {
+            memcpy(gm_ref_kv_cell(ex->kv, r->slot, op->layer, r->pos, which),
+                   row_of(ex, op->in[which], i), ex->kv->cell_len * sizeof(float));
+        }
+    }
+}
+
+/* One query head over the row's visible positions. */
+static void attend_head(gm_exec *ex, const gm_op *op, uint32_t i, uint32_t head)
+{
+    const gm_attn *const a = &op->attn;
+    const gm_step_row *const r = &gm_step_rows(ex->step)[i];
+    const float *const q = row_of(ex, op->in[0], i) + (size_t)head * a->head_dim;
+    float *const out = row_of(ex, op->out, i) + (size_t)head * a->head_dim;
+    const size_t kv_off = (size_t)(head / (a->n_head / a->n_kv_head)) * a->head_dim;
+    const uint32_t first = r->first[a->class], last = r->last[a->class];
+    float max = -INFINITY;
+    for (uint32_t p = first; p <= last; p++) {
+        const float *const k = gm_ref_kv_cell(ex->kv, r->slot, op->layer, p, 0) + kv_off;
+        ex->scores[p - first] = a->scale * gm_dot_exact(q, k, a->head_dim);
+        max = fmaxf(max, ex->scores[p - first]);
+    }
+    double sum = 0;
+    for (uint32_t p = first; p <= last; p++) {
+        ex->scores[p - first] = (float)exp((double)ex->scores[p - first] - (double)max);
+        sum += (double)ex->scores[p - first];
+    }
+    memset(ex->acc, 0, a->head_dim * sizeof *ex->acc);
+    for (uint32_t p = first; p <= last; p++) {
+        const float *const v = gm_ref_kv_cell(ex->kv, r->slot, op->layer, p, 1) + kv_off;
+        for (uint32_t j = 0; j < a->head_dim; j++)
+            ex->acc[j] += (double)ex->scores[p - first] * (double)v[j];
+    }
+    for (uint32_t j = 0; j < a->head_dim; j++)
+        out[j] = (float)(ex->acc[j] / sum);
+}
+
+static void attend(gm_exec *ex, const gm_op *op)
+{
+    for (uint32_t i = 0; i < ex->step->n_rows; i++) {
+        for (uint32_t h = 0; h < op->attn.n_head; h++)
+            attend_head(ex, op, i, h);
+    }
+}
+
+static void gate_up_gelu(gm_exec *ex, const gm_op *op)
+{
+    float *const gate = ex->val[op->out], *const up = ex->wide;
+    matmul(ex, op, 0, gate);
+    matmul(ex, op, 1, up);
+    const size_t n = (size_t)rows_of(ex, op->out) * ex->plan->vals[op->out].cols;
+    for (size_t i = 0; i < n; i++)
+        gate[i] = (float)(gelu_tanh((double)gate[i]) * (double)up[i]);
+}
+
+static void pick_rows(gm_exec *ex, const gm_op *op)
+{
+    const size_t size = ex->plan->vals[op->out].cols * sizeof(float);
+    for (uint32_t i = 0; i < ex->step->n_outs; i++)
+        memcpy(row_of(ex, op->out, i), row_of(ex, op->in[0], gm_step_outs(ex->step)[i].row), size);
+}
+
+static void softcap(gm_exec *ex, const gm_op *op)
+{
+    const size_t n = (size_t)rows_of(ex, op->out) * ex->plan->vals[op->out].cols;
+    for (size_t i = 0; i < n; i++) {
+        ex->val[op->out][i] =
+            (float)((double)op->scale * tanh((double)ex->val[op->in[0]][i] / (double)op->scale));
+    }
+}
+
+/* The token of one output, which its slot then remembers. */
+static int32_t draw_out(gm_exec *ex, const gm_step_out *o, const float *logits, uint32_t n)
+{
+    const gm_step_row *const r = &gm_step_rows(ex->step)[o->row];
+    gm_ref_slot *const slot = &ex->kv->slots[r->slot];
+    const gm_draw_row row = {
+        .draw = &slot->draw,
+        .counts = slot->penalised ? slot->counts : NULL,
+        .bias = slot->bias,
+        .n_bias = slot->n_bias,
+        .mask = o->mask == GM_NO_MASK ? NULL : gm_step_mask_at(ex->step, o->mask),
+        .pos = r->pos + 1,
+    };
+    slot->last = (int32_t)gm_draw_token(logits, n, &row, &ex->draw);
+    if (slot->counts[slot->last].answer < UINT16_MAX) slot->counts[slot->last].answer++;
+    return slot->last;
+}
+
+static void draw(gm_exec *ex, const gm_op *op)
+{
+    const uint32_t n = ex->plan->vals[op->in[0]].cols;
+    for (uint32_t i = 0; i < ex->step->n_outs; i++) {
+        const gm_step_out *const o = &gm_step_outs(ex->step)[i];
+        const float *const logits = row_of(ex, op->in[0], i);
+        gm_result_out *const out = &ex->out[i];
+        if (o->want & GM_WANT_TOP) {
+            out->n_top = o->n_top < n ? o->n_top : n;
+            out->top = ex->top + (size_t)i * GM_TOP_MAX;
+            gm_draw_top(logits, n, out->n_top, ex->draw.order, ex->top + (size_t)i * GM_TOP_MAX);
+        }
+        if (o->want & GM_WANT_DRAW) {
+            out->token = draw_out(ex, o, logits, n);
+            out->logprob = (float)((double)logits[out->token] - gm_draw_logsum(logits, n));
+        }
+    }
+}
+
+static void output(gm_exec *ex, const gm_op *op)
+{
+    for (uint32_t i = 0; i < ex->step->n_outs; i++) {
+        const uint32_t want = gm_step_outs(ex->step)[i].want;
+        if (op->what == GM_OUT_LOGITS && want & GM_WANT_LOGITS)
+            ex->out[i].logits = row_of(ex, op->in[0], i);
+        if (op->what == GM_OUT_HIDDEN && want & GM_WANT_HIDDEN)
+            ex->out[i].hidden = row_of(ex, op->in[0], i);
+    }
+}
+
+gm_status gm_ref_op(gm_exec *ex, const gm_op *op, gm_err *err)
+{
+    switch (op->kind) {
+    case GM_OP_INPUT_ROWS:
+    case GM_OP_INPUT_GIVEN: return input_rows(ex, op, err);
+    case GM_OP_NORM:
+    case GM_OP_NORM_ADD: norm(ex, op); return GM_OK;
+    case GM_OP_MATMUL: matmul(ex, op, 0, ex->val[op->out]); return GM_OK;
+    case GM_OP_NORM_ROPE: norm_rope(ex, op); return GM_OK;
+    case GM_OP_CACHE: cache(ex, op); return GM_OK;
+    case GM_OP_ATTEND: attend(ex, op); return GM_OK;
+    case GM_OP_GATE_UP_GELU: gate_up_gelu(ex, op); return GM_OK;
+    case GM_OP_PICK_ROWS: pick_rows(ex, op); return GM_OK;
+    case GM_OP_SOFTCAP: softcap(ex, op); return GM_OK;
+    case GM_OP_DRAW: draw(ex, op); return GM_OK;
+    case GM_OP_OUTPUT: output(ex, op); return GM_OK;
+    default: break;
+    }
+    return gm_fail(err, GM_E_UNSUP, 0, "ref: op %s is not known here", gm_opkind_name(op->kind));
+}
