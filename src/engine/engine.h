@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_ENGINE_ENGINE_H
+#define GM_ENGINE_ENGINE_H
+
+/* The engine: one thread that owns a runner, the KV pages and the sequences, and
+ * turns requests into tokens. Clients meet it in two places only: the queue of new
+ * requests and each request's ring of events, both under `lock`. */
+
+#include "engine/kv.h"
+#include "engine/runner.h"
+#include "engine/seq.h"
+
+struct gm_engine {
+    const gm_model *model;
+    uint32_t n_ctx, n_slots;
+
+    /* engine thread */
+    gm_arena arena;
+    gm_runner runner;
+    gm_kvpool pool;
+    gm_step *step;
+    gm_request **slot;    /* [n_slots] the sequence in each, or NULL         */
+    gm_request **out_seq; /* [n_slots] whose output each of the step's is    */
+
+    /* shared, under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
+    gm_request *queue;   /* oldest first */
+    bool stopping;
+
+    pthread_t thread;
+    bool has_thread;
+    atomic_int abandon;  /* asks a running step to end early                  */
+    atomic_int n_active; /* sequences in slots                                */
+};
+
+/* sched.c: fills e->step from the sequences that can go on; false when there is none. */
+bool gm_sched_fill(gm_engine *e);
+
+#endif

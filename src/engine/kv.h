@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_ENGINE_KV_H
+#define GM_ENGINE_KV_H
+
+/* Which page holds what. The backend owns the memory; here are page numbers.
+ *
+ * Pages come in two classes. A sequence has a table of pages for each. Global
+ * pages are kept for the whole context; local pages go back to the pool once no
+ * row to come can see them, so local layers cost a window and not a context. Every
+ * change is put into the step as an edit. Engine thread only. */
+
+#include "base/arena.h"
+#include "plan/step.h"
+
+typedef struct gm_kvpool {
+    uint32_t *free[GM_CLASSES]; /* stacks of page numbers */
+    uint32_t n_free[GM_CLASSES], n_pages[GM_CLASSES];
+    uint32_t window; /* positions a local layer sees */
+    uint32_t table_len;
+} gm_kvpool;
+
+typedef struct gm_kvtable {
+    uint32_t *page[GM_CLASSES]; /* [table_len], GM_NO_PAGE where none */
+    uint32_t first[GM_CLASSES]; /* index of the first page held       */
+    uint32_t n[GM_CLASSES];     /* one past the last page ever held   */
+} gm_kvtable;
+
+/* Pages that n_slots sequences of n_ctx positions need at most, fed `chunk` rows a step. */
+void gm_kvpool_plan(gm_kvpool *p, uint32_t n_slots, uint32_t n_ctx, uint32_t window,
+                    uint32_t chunk);
+gm_status gm_kvpool_init(gm_kvpool *p, gm_arena *arena, gm_err *err);
+gm_status gm_kvtable_init(gm_kvtable *t, const gm_kvpool *p, gm_arena *arena, gm_err *err);
+
+/* Makes sure that positions [pos, pos + n) have pages, first giving back local pages that no
+ * position from pos on can see. Answers false when pages or room for edits run out; what was taken
+ * so far stays with the table. */
+bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, uint32_t n,
+                      gm_step *step);
+
+/* Gives every page back. */
+void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t);
+
+/* The positions that the row at pos sees in each class. */
+void gm_kvpool_visible(const gm_kvpool *p, gm_step_row *row);
+
+#endif

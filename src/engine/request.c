@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* The client's side of a request: the queue in, the ring out, both under the
+ * engine's lock. Only gm_request_cancel stays clear of the lock, so that a signal
+ * handler may call it. */
+
+#include "engine/engine.h"
+
+gm_request_opts gm_request_opts_default(const gm_model *m)
+{
+    return (gm_request_opts){
+        .size = sizeof(gm_request_opts),
+        .sampling = {.temperature = m->config.sampling.temperature,
+                     .top_p = m->config.sampling.top_p,
+                     .min_p = m->config.sampling.min_p,
+                     .top_k = m->config.sampling.top_k,
+                     .repeat_penalty = 1},
+    };
+}
+
+gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err)
+{
+    *out = NULL;
+    gm_request_opts o = gm_request_opts_default(e->model);
+    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    gm_request *r = NULL;
+    GM_TRY(gm_seq_open(&r, e, &o, err));
+    pthread_mutex_lock(&e->lock);
+    gm_request **last = &e->queue;
+    while (*last)
+        last = &(*last)->next;
+    *last = r;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    *out = r;
+    return GM_OK;
+}
+
+/* The event that was handed out last is read: its place in the ring is free again. */
+static void finish_reading(gm_request *r)
+{
+    if (!r->reading) return;
+    r->reading = false;
+    r->n_taken++;
+    pthread_cond_signal(&r->engine->wake);
+}
+
+gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err)
+{
+    *ev = (gm_event){0};
+    gm_status status = GM_OK;
+    pthread_mutex_lock(&r->engine->lock);
+    finish_reading(r);
+    while (r->n_put == r->n_taken && !r->end.kind && r->failed.code == GM_OK)
+        pthread_cond_wait(&r->news, &r->engine->lock);
+    if (r->n_put != r->n_taken) {
+        *ev = r->ring[r->n_taken % r->n_ring].ev;
+        r->reading = true;
+    } else if (r->end.kind) {
+        *ev = r->end;
+    } else {
+        status = r->failed.code;
+        if (err) *err = r->failed;
+    }
+    pthread_mutex_unlock(&r->engine->lock);
+    return status;
+}
+
+void gm_request_cancel(gm_request *r)
+{
+    atomic_store(&r->cancelled, 1);
+    /* A step that serves others too is let finish: it is one token. */
+    if (atomic_load(&r->engine->n_active) <= 1) atomic_store(&r->engine->abandon, 1);
+}
+
+void gm_request_close(gm_request *r)
+{
+    if (!r) return;
+    gm_engine *const e = r->engine;
+    gm_request_cancel(r);
+    pthread_mutex_lock(&e->lock);
+    pthread_cond_signal(&e->wake);
+    while (!r->let_go)
+        pthread_cond_wait(&r->news, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    gm_seq_free(r);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/runner.h"
+
+static gm_status find_backend(gm_runner *r, const char *name, gm_err *err)
+{
+    r->ops = gm_backend_find(name ? name : "auto");
+    if (r->ops) return GM_OK;
+    char known[128] = "auto";
+    for (size_t i = 0; gm_backend_at(i); i++) {
+        strncat(known, ", ", sizeof known - strlen(known) - 1);
+        strncat(known, gm_backend_at(i)->name, sizeof known - strlen(known) - 1);
+    }
+    return gm_fail(err, GM_E_ARG, 0, "backend: there is no %s, expected one of %s", name, known);
+}
+
+gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err)
+{
+    r->model = m;
+    GM_TRY(find_backend(r, cfg->backend, err));
+    GM_TRY(r->ops->open(&r->be, &cfg->be, err));
+    GM_TRY(r->ops->load(r->be, &m->plan.weights, NULL, &r->weights, err));
+    GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
+    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS; i++) {
+        const uint32_t rows = 1u << i;
+        const gm_bucket bucket = {rows, rows < cfg->kv.n_slots ? rows : cfg->kv.n_slots};
+        GM_TRY(r->ops->lower(r->be, r->weights, r->kv, &m->plan, bucket, &r->exec[i], err));
+    }
+    return GM_OK;
+}
+
+void gm_runner_deinit(gm_runner *r)
+{
+    if (!r->ops) return;
+    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS; i++)
+        r->ops->drop(r->exec[i]);
+    r->ops->kv_close(r->kv);
+    r->ops->unload(r->weights);
+    r->ops->close(r->be);
+    *r = (gm_runner){0};
+}
+
+gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err)
+{
+    uint32_t bucket = 0;
+    while (bucket + 1 < GM_RUNNER_BUCKETS && s->n_rows > 1u << bucket)
+        bucket++;
+    return r->ops->run(r->exec[bucket], s, t, err);
+}
+
+gm_status gm_runner_collect(gm_runner *r, gm_ticket t, gm_result *out, gm_err *err)
+{
+    return r->ops->wait(r->be, t, out, err);
+}

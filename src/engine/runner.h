@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_ENGINE_RUNNER_H
+#define GM_ENGINE_RUNNER_H
+
+/* One model on one backend: weights in place, KV memory, and the plan lowered for
+ * each size of step. All set-up happens in gm_runner_init; after it, steps only
+ * run. Engine thread only. */
+
+#include "backend/backend.h"
+#include "model/model.h"
+
+#define GM_RUNNER_BUCKETS 7 /* steps of 1, 2, 4 .. 64 rows */
+#define GM_RUNNER_ROWS    (1u << (GM_RUNNER_BUCKETS - 1))
+
+typedef struct gm_runner {
+    const gm_model *model;
+    const gm_backend_ops *ops;
+    gm_backend *be;
+    gm_wset *weights;
+    gm_kvmem *kv;
+    gm_exec *exec[GM_RUNNER_BUCKETS];
+} gm_runner;
+
+typedef struct gm_runner_cfg {
+    const char *backend;
+    gm_kv_desc kv;
+    gm_backend_cfg be;
+} gm_runner_cfg;
+
+gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err);
+void gm_runner_deinit(gm_runner *r);
+
+/* Hands a step over; then waits for it. */
+gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err);
+gm_status gm_runner_collect(gm_runner *r, gm_ticket t, gm_result *out, gm_err *err);
+
+#endif

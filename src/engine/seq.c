@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* From drawn tokens to events. Everything a token's event needs is allocated when
+ * the request opens: the ring's texts have room for the longest piece with every
+ * byte replaced, plus what stop strings may hold back. */
+
+#include "engine/engine.h"
+
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sample/sampler.h"
+#include "text/tokenizer.h"
+
+/* Bytes that one token can add to the text at most: the longest piece, and a replacement character
+ * for each byte held back and each of its own. */
+static size_t longest_text(const gm_vocab *v)
+{
+    size_t longest = 0;
+    for (int32_t id = 0; gm_vocab_has(v, id); id++) {
+        const gm_str piece = gm_vocab_piece(v, id);
+        if (piece.len > longest) longest = piece.len;
+    }
+    return 3 * (longest + 4);
+}
+
+static gm_status check_prompt(const gm_request_opts *o, uint32_t n_vocab, uint32_t n_ctx,
+                              gm_err *err)
+{
+    if (o->n_ids == 0) return gm_fail(err, GM_E_ARG, 0, "prompt: it has no tokens");
+    if (o->n_ids >= n_ctx) {
+        return gm_fail(err, GM_E_TOOBIG, 0,
+                       "prompt: it has %zu tokens and the context has room for %" PRIu32
+                       " with one to answer",
+                       o->n_ids, n_ctx - 1);
+    }
+    for (size_t i = 0; i < o->n_ids; i++) {
+        if (o->ids[i] < 0 || (uint32_t)o->ids[i] >= n_vocab) {
+            return gm_fail(err, GM_E_ARG, 0,
+                           "prompt: token %zu is %" PRId32 ", expected 0 to %" PRIu32, i, o->ids[i],
+                           n_vocab - 1);
+        }
+    }
+    if (o->n_top > n_vocab) {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "request: %" PRIu32 " candidates asked for, expected at most %" PRIu32,
+                       o->n_top, n_vocab);
+    }
+    return GM_OK;
+}
+
+/* Room for n bytes in a buffer that must not grow later. */
+static gm_status reserve(gm_strbuf *b, size_t n, gm_err *err)
+{
+    return gm_mem_grow(&b->p, &b->cap, n + 1, 1, "an event's text", err);
+}
+
+static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
+{
+    const size_t chunk = longest_text(v);
+    r->n_ring = r->max_answer < GM_SEQ_RING ? r->max_answer + 1 : GM_SEQ_RING;
+    GM_TRY(gm_arena_alloc(&r->arena, &r->ring, r->n_ring, sizeof *r->ring, "events", err));
+    GM_TRY(reserve(&r->piece, 2 * chunk + r->stops.longest, err));
+    for (uint32_t i = 0; i < r->n_ring; i++) {
+        gm_mail *const m = &r->ring[i];
+        GM_TRY(reserve(&m->text, 2 * chunk + r->stops.longest, err));
+        GM_TRY(gm_arena_alloc(&r->arena, &m->top, r->n_top, sizeof *m->top, "candidates", err));
+    }
+    if (r->n_top <= GM_TOP_MAX) return GM_OK;
+    return gm_arena_alloc(&r->arena, &r->order, gm_vocab_len(v), sizeof *r->order, "candidates",
+                          err);
+}
+
+static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
+{
+    const gm_vocab *const vocab = r->engine->model->vocab;
+    const uint32_t n_vocab = gm_vocab_len(vocab), n_ctx = r->engine->n_ctx;
+    GM_TRY(check_prompt(o, n_vocab, n_ctx, err));
+    GM_TRY(gm_sampler_read(&o->sampling, n_vocab, &r->draw, err));
+    r->n_prompt = r->n_ids = (uint32_t)o->n_ids;
+    const uint32_t room = n_ctx - r->n_prompt;
+    r->max_answer = o->max_tokens && o->max_tokens < room ? o->max_tokens : room;
+    r->n_top = o->n_top;
+    r->flags = o->flags;
+    r->n_bias = o->sampling.n_bias;
+    GM_TRY(gm_arena_alloc(&r->arena, &r->ids, (uint64_t)r->n_prompt + r->max_answer, sizeof *r->ids,
+                          "token ids", err));
+    memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
+    GM_TRY(gm_arena_alloc(&r->arena, &r->bias, r->n_bias, sizeof *r->bias, "biases", err));
+    if (r->n_bias) memcpy(r->bias, o->sampling.bias, r->n_bias * sizeof *r->bias);
+    GM_TRY(gm_kvtable_init(&r->table, &r->engine->pool, &r->arena, err));
+    GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, longest_text(vocab), &r->arena, err));
+    return make_ring(r, vocab, err);
+}
+
+gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err)
+{
+    *out = NULL;
+    gm_request *r = NULL;
+    GM_TRY(gm_mem_alloc(&r, 1, sizeof *r, "a request", err));
+    r->engine = e;
+    pthread_cond_init(&r->news, NULL);
+    const gm_status status = seq_init(r, opts, err);
+    r->start_s = gm_clock_s();
+    if (status == GM_OK)
+        *out = r;
+    else
+        gm_seq_free(r);
+    return status;
+}
+
+void gm_seq_free(gm_request *r)
+{
+    if (!r) return;
+    for (uint32_t i = 0; r->ring && i < r->n_ring; i++)
+        gm_strbuf_deinit(&r->ring[i].text);
+    gm_strbuf_deinit(&r->piece);
+    gm_stops_deinit(&r->stops);
+    pthread_cond_destroy(&r->news);
+    gm_arena_deinit(&r->arena);
+    gm_mem_free(r);
+}
+
+bool gm_seq_has_room(const gm_request *r)
+{
+    return r->n_put - r->n_taken < r->n_ring;
+}
+
+/* FNV-1a over the bytes of a row. */
+static uint64_t row_hash(const float *row, uint32_t n)
+{
+    const uint8_t *const bytes = (const uint8_t *)row;
+    uint64_t h = 14695981039346656037ull;
+    for (size_t i = 0; i < n * sizeof *row; i++)
+        h = (h ^ bytes[i]) * 1099511628211ull;
+    return h;
+}
+
+static void fill_counts(const gm_request *r, gm_event *ev)
+{
+    const double now = gm_clock_s();
+    ev->n_prompt = r->n_prompt;
+    ev->n_answer = r->n_ids - r->n_prompt;
+    ev->prefill_s = r->prefilled_s > 0 ? r->prefilled_s - r->start_s : now - r->start_s;
+    ev->decode_s = r->prefilled_s > 0 ? now - r->prefilled_s : 0;
+}
+
+static void fill_candidates(gm_request *r, gm_mail *mail, const gm_seq_news *news, uint32_t n_vocab)
+{
+    if (news->top)
+        memcpy(mail->top, news->top, news->n_top * sizeof *mail->top);
+    else if (r->n_top)
+        gm_draw_top(news->logits, n_vocab, r->n_top, r->order, mail->top);
+    mail->ev.top = mail->top;
+    mail->ev.n_top = r->n_top;
+    if (r->flags & GM_REQUEST_HASH) mail->ev.hash = row_hash(news->logits, n_vocab);
+}
+
+int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
+{
+    if (r->prefilled_s == 0) r->prefilled_s = gm_clock_s();
+    r->ids[r->n_ids++] = news->token;
+    gm_mail *const mail = &r->ring[r->n_put % r->n_ring];
+    mail->ev = (gm_event){.kind = GM_EVENT_TOKEN, .id = news->token, .logprob = news->logprob};
+    gm_strbuf_clear(&mail->text);
+    gm_strbuf_clear(&r->piece);
+
+    int32_t reason = gm_vocab_is_end(v, news->token) ? GM_END_STOP : 0;
+    if (!reason) {
+        gm_detok_put(&r->detok, v, news->token, &r->piece);
+        if (gm_stops_put(&r->stops, gm_strbuf_str(&r->piece), &mail->text)) reason = GM_END_STOP;
+    }
+    fill_candidates(r, mail, news, gm_vocab_len(v));
+    fill_counts(r, &mail->ev);
+    mail->ev.text = gm_strbuf_str(&mail->text).p;
+    mail->ev.len = mail->text.len;
+    r->n_put++;
+    pthread_cond_signal(&r->news);
+    return reason ? reason : r->n_ids - r->n_prompt >= r->max_answer ? GM_END_LENGTH : 0;
+}
+
+void gm_seq_end(gm_request *r, int32_t reason)
+{
+    gm_strbuf_clear(&r->piece);
+    if (gm_stops_end(&r->stops, &r->piece))
+        reason = GM_END_STOP;
+    else
+        gm_detok_end(&r->detok, &r->piece);
+    r->end = (gm_event){.kind = GM_EVENT_END, .reason = reason};
+    r->end.text = gm_strbuf_str(&r->piece).p;
+    r->end.len = r->piece.len;
+    fill_counts(r, &r->end);
+    pthread_cond_signal(&r->news);
+}
+
+void gm_seq_fail(gm_request *r, const gm_err *err)
+{
+    r->failed = *err;
+    pthread_cond_signal(&r->news);
+}

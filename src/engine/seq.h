@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_ENGINE_SEQ_H
+#define GM_ENGINE_SEQ_H
+
+/* A sequence: one request while the engine works on it.
+ *
+ * The public gm_request is split in two by who may touch it. The sequence part
+ * belongs to the engine thread from the moment it is taken until it is let go.
+ * The mailbox (ring, end, failure) is shared and guarded by the engine's lock;
+ * only whole events go through it. */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/kv.h"
+#include "engine/stops.h"
+#include "model/model.h"
+#include "plan/draw.h"
+#include "text/detok.h"
+
+#define GM_SEQ_RING 32 /* events a client may be behind before its sequence is parked */
+
+/* One event in the ring, with room for its text and candidates. */
+typedef struct gm_mail {
+    gm_event ev; /* text and top point into the two below */
+    gm_strbuf text;
+    gm_candidate *top; /* [n_top] */
+} gm_mail;
+
+struct gm_request {
+    gm_engine *engine;
+    gm_arena arena;
+    gm_request *next; /* in the engine's queue */
+
+    /* set at open, constant after */
+    int32_t *ids; /* [n_prompt + what may be answered] the engine appends */
+    uint32_t n_prompt, max_answer, n_top, flags;
+    gm_draw draw;
+    gm_bias *bias;
+    uint32_t n_bias;
+    uint32_t n_ring;
+
+    /* engine thread */
+    uint32_t slot;
+    uint32_t n_ids;  /* known: prompt and answer                     */
+    uint32_t n_done; /* of these, how many are in the KV cache       */
+    uint32_t n_now;  /* how many the step at hand adds               */
+    bool begun;      /* the slot has its draw parameters             */
+    gm_kvtable table;
+    gm_detok detok;
+    gm_stops stops;
+    gm_strbuf piece; /* text of the token at hand                    */
+    uint32_t *order; /* [n_vocab] scratch for candidates, or NULL    */
+    double start_s, prefilled_s;
+
+    /* mailbox, under the engine's lock */
+    pthread_cond_t news;
+    gm_mail *ring;           /* [n_ring] */
+    uint32_t n_put, n_taken; /* events since the start; the one being read is not taken yet */
+    bool reading;            /* the client holds ring[n_taken] */
+    gm_event end;            /* kind GM_EVENT_END once over */
+    gm_err failed;
+    bool let_go; /* the engine will not touch this again */
+
+    atomic_int cancelled;
+};
+
+/* Checks and copies the options; neither the engine's lock nor its thread is involved. */
+gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
+void gm_seq_free(gm_request *r);
+
+/* Whether there is room for one more event. Under the lock. */
+bool gm_seq_has_room(const gm_request *r);
+
+/* What a drawn token means for the sequence. */
+typedef struct gm_seq_news {
+    int32_t token;
+    float logprob;
+    uint32_t n_top;
+    const gm_candidate *top; /* from the backend, or NULL      */
+    const float *logits;     /* for more candidates and hash   */
+} gm_seq_news;
+
+/* Puts the event of a token into the ring; answers the reason why the answer is over, or 0. The
+ * caller holds the lock and has made sure of room. */
+int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news);
+
+/* Ends the sequence for that reason; text held back goes with the end. Under the lock. */
+void gm_seq_end(gm_request *r, int32_t reason);
+void gm_seq_fail(gm_request *r, const gm_err *err);
+
+#endif
