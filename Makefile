@@ -1,61 +1,198 @@
 # SPDX-License-Identifier: MIT
 #
 # make          build build/release/gemmule, also linked as ./gemmule
-# make run      install what is missing, build, answer a prompt with a small model made here
-# make test     install what is missing, build, run the tests
-# make check    the long tier: both compilers with -Werror, sanitizers, fuzzing, static checks
+# make run      install what is missing, build, answer PROMPT with a small model made here
+# make quick    build, run the short tier: unit tests, command line, checks of the source
+# make test     install what is missing, build, run the tests: the short tier and the sanitizers'
+# make check    the long tier: all of test, -Werror builds, analyser, fuzzing, coverage, slow tests
+#               (SKIP_TEST=1 leaves out what `make test` runs)
+# make format   clang-format every source in place
+# make clean    remove everything made
 #
-# CONFIG=release|debug|asan|cov picks a build folder and its flags; everything lands in build/.
+# CONFIG=release|debug|asan|cov|fuzz|werror-gcc|werror-clang picks a build folder and its flags;
+# everything lands in build/CONFIG. JOBS=N sets how much runs at once. EXTRA_CFLAGS and
+# EXTRA_LDFLAGS are added to ours. V=1 shows the commands. docs/TESTING.md describes the tiers.
 
 CONFIG ?= release
+CONFIGS := release debug asan cov fuzz werror-gcc werror-clang
+$(if $(filter $(CONFIG),$(CONFIGS)),,$(error CONFIG is $(CONFIG), expected one of: $(CONFIGS)))
 B := build/$(CONFIG)
-CC := gcc
+
+SILENT := $(findstring s,$(filter-out -%,$(firstword $(MAKEFLAGS))))
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(JOBS)
+endif
+MAKEFLAGS += --no-print-directory
+
+GCC ?= gcc
+CLANG ?= clang
 AR := ar
+CC := $(if $(filter cov fuzz werror-clang,$(CONFIG)),$(CLANG),$(GCC))
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes -Wstrict-prototypes \
         -Wvla -Wpointer-arith -Wundef
 STD := -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE
+SANITIZE := -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS.release := -O2 -g -DNDEBUG
 FLAGS.debug := -O1 -g
-FLAGS.asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+FLAGS.asan := -O1 -g -fsanitize=address,undefined $(SANITIZE)
 FLAGS.cov := -O1 -g -fprofile-instr-generate -fcoverage-mapping
+FLAGS.fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined $(SANITIZE)
+FLAGS.werror-gcc := $(FLAGS.release) -Werror
+FLAGS.werror-clang := $(FLAGS.release) -Werror
 # Numbers mean the same on every machine: no contraction, no fast-math.
 CFLAGS := $(STD) $(FLAGS.$(CONFIG)) -ffp-contract=off $(WARN) $(EXTRA_CFLAGS)
 CPPFLAGS := -Iinclude -Isrc -MMD -MP
 LDFLAGS := $(filter -fsanitize=% -fprofile-% -fcoverage-%,$(CFLAGS)) $(EXTRA_LDFLAGS)
 LDLIBS := -ljansson -lm -lpthread
 
-LIB_SRC := $(shell find src -name '*.c' | sort)
-CLI_SRC := $(wildcard programs/*.c)
-UNIT_SRC := $(shell find tests/unit -name 't_*.c' | sort)
+Q := $(if $(V),,@)
+say = $(if $(V)$(SILENT),,@echo '  $(1)  $@')
+link = $(Q)$(CC) $(LDFLAGS) -o $@ $^
+
+# The tree decides what is built: a file in its place needs no line here.
+sources = $(if $(wildcard $(1)),$(shell find $(wildcard $(1)) -name '$(2)' | sort))
+LIB_SRC := $(call sources,src,*.c)
+CLI_SRC := $(call sources,programs,*.c)
+UNIT_SRC := $(call sources,tests/unit tests/golden tests/ops,t_*.c)
+OOM_SRC := $(wildcard tests/oom/o_*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FIXTURE_SRC := $(call sources,tests/fixtures,*.c)
+TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
+
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
+FIXTURE_OBJ := $(FIXTURE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:%.c=$(B)/%)
+OOM_BIN := $(OOM_SRC:%.c=$(B)/%)
+REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/replay_%)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/%)
+FUZZ_NAMES := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
+
+# ---- what is built -----------------------------------------------------------------------------
 
 all: $(B)/gemmule
-ifeq ($(CONFIG),release)
-	@ln -sf $(B)/gemmule gemmule
-endif
+	@$(if $(filter release,$(CONFIG)),ln -sf $(B)/gemmule gemmule,:)
 
-$(B)/libgemmule.a: $(LIB_OBJ)
-	@rm -f $@
-	$(AR) rcs $@ $^
+lib: $(B)/libgemmule.a
+tests: $(UNIT_BIN) $(OOM_BIN) $(REPLAY_BIN)
+fuzzers: $(FUZZ_BIN)
+objects: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ)
+lib tests fuzzers objects:
+	@:
+
+$(B)/libgemmule.a: $(LIB_OBJ) $(B)/sources
+	$(call say,AR  )
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $(LIB_OBJ)
 
 $(B)/gemmule: $(CLI_OBJ) $(B)/libgemmule.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK)
+	$(link) $(LDLIBS)
 
-$(B)/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+$(B)/%.o: %.c $(B)/flags
+	$(call say,CC  )
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-$(B)/tests/%: $(B)/tests/%.o $(B)/libgemmule.a
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(TEST_OBJ): CPPFLAGS += -Itests
 
-unit: $(UNIT_BIN)
+# `gemmule --version` names the commit: programs/ sees it as GM_COMMIT, a string.
+COMMIT := $(or $(shell git describe --always --dirty --abbrev=12 2>/dev/null),unknown)
+$(CLI_OBJ): CPPFLAGS += -DGM_COMMIT='"$(COMMIT)"'
+$(CLI_OBJ): $(B)/commit
+
+# A file that holds what it was made with, and is only touched when that changes.
+note = @mkdir -p $(@D); echo "$$NOTE" | cmp -s - $@ || echo "$$NOTE" >$@
+$(B)/flags: export NOTE = $(CC) $(CFLAGS)
+$(B)/commit: export NOTE = $(COMMIT)
+$(B)/sources: export NOTE = $(LIB_SRC)
+$(B)/flags $(B)/commit $(B)/sources: FORCE
+	$(note)
+
+$(UNIT_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libgemmule.a
+	$(call say,LINK)
+	$(link) -lcmocka $(LDLIBS)
+
+# failalloc stands before libc and the sanitizer, so the allocations of libraries fail too.
+$(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libgemmule.a
+	$(call say,LINK)
+	$(link) -lcmocka $(LDLIBS)
+
+$(REPLAY_BIN): $(B)/tests/fuzz/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o \
+                                         $(B)/libgemmule.a
+	$(call say,LINK)
+	$(link) $(LDLIBS)
+
+$(FUZZ_BIN): $(B)/%: $(B)/tests/fuzz/%.o $(B)/libgemmule.a
+	$(call say,LINK)
+	$(link) -fsanitize=fuzzer $(LDLIBS)
+
+# ---- a first answer ----------------------------------------------------------------------------
+
+# The prompt is the user's text: make does not look into it, nor does the shell.
+PROMPT ?= Hello
+override PROMPT := $(value PROMPT)
+export PROMPT
+
+run:
+	@scripts/setup run
+	@$(MAKE) CONFIG=release all build/demo.gguf
+	./gemmule run -m build/demo.gguf "$$PROMPT"
+
+build/demo.gguf: $(B)/gemmule
+	$(B)/gemmule synth $@ --size tiny --type q8_0
+
+# ---- the tests ---------------------------------------------------------------------------------
+# Each test is a command line; its name is what to type to run it again. docs/TESTING.md.
+
+SHELL_TESTS := $(wildcard tests/cli/*.sh tests/golden/*.sh tests/checks/*.sh)
+CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
+in = $(patsubst $(B)/%,build/$(1)/%,$(2))
+quoted = $(foreach t,$(1),'$(t)')
+
+QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(call in,release,$(UNIT_BIN)))
+TEST = $(QUICK) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
+       $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
+LONG = $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
+       $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
+       $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
+       $(call quoted,$(wildcard tests/slow/*.sh)) \
+       $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
+FUZZ_SECONDS ?= 30
+
+quick:
+	@$(MAKE) CONFIG=release all tests
+	@tests/run $(QUICK)
+
+test:
+	@scripts/setup test
+	@$(MAKE) CONFIG=release all tests
+	@$(MAKE) CONFIG=asan all tests
+	@tests/run $(TEST)
+
+check:
+	@scripts/setup test
+	@$(MAKE) CONFIG=release all tests
+	@$(MAKE) CONFIG=asan all tests
+	@$(MAKE) CONFIG=fuzz fuzzers
+	@TEST_TIMEOUT=1200 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
+
+# ---- the rest ----------------------------------------------------------------------------------
+
+format:
+	@find src include programs tests -name '*.[ch]' -exec clang-format -i {} +
+
+# The scripts ask for the flags here, so that they are written once.
+print-%:
+	@echo '$($*)'
 
 clean:
 	rm -rf build gemmule
 
-.PHONY: all unit clean
+.PHONY: all lib tests fuzzers objects run quick test check format clean FORCE
+.DELETE_ON_ERROR:
 .SECONDARY:
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(patsubst %.o,%.d,$(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ))
