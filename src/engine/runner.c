@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/runner.h"
 
+#include <stdio.h>
+
 static gm_status find_backend(gm_runner *r, const char *name, gm_err *err)
 {
     r->ops = gm_backend_find(name ? name : "auto");
     if (r->ops) return GM_OK;
     char known[128] = "auto";
-    for (size_t i = 0; gm_backend_at(i); i++) {
-        strncat(known, ", ", sizeof known - strlen(known) - 1);
-        strncat(known, gm_backend_at(i)->name, sizeof known - strlen(known) - 1);
-    }
+    size_t len = strlen(known);
+    for (size_t i = 0; gm_backend_at(i) && len < sizeof known; i++)
+        len += (size_t)snprintf(known + len, sizeof known - len, ", %s", gm_backend_at(i)->name);
     return gm_fail(err, GM_E_ARG, 0, "backend: there is no %s, expected one of %s", name, known);
 }
 
