@@ -27,7 +27,7 @@ gm_status gm_hf_open(gm_tensorfile *f, const char *path, gm_err *err);
 gm_status gm_hf_config_parse(gm_tensorfile *f, const uint8_t *data, size_t size, const char *name,
                              gm_err *err);
 
-/* generation_config.json -> gemmule.sampling.{temperature,top_k,top_p} where the file has them. */
+/* generation_config.json -> general.sampling.{temp,top_k,top_p} where the file has them. */
 gm_status gm_hf_generation_parse(gm_tensorfile *f, const uint8_t *data, size_t size,
                                  const char *name, gm_err *err);
 
@@ -45,8 +45,9 @@ gm_status gm_sp_model_parse(gm_tensorfile *f, const uint8_t *data, size_t size, 
 gm_status gm_hf_tokenizer_parse(gm_tensorfile *f, const uint8_t *data, size_t size,
                                 const char *name, gm_err *err);
 
-/* tokenizer_config.json -> tokenizer.chat_template, and its added tokens into the vocabulary that
- * one of the two parsers above put into f. */
+/* tokenizer_config.json -> tokenizer.chat_template, add_bos_token, the ids of bos_token and its like
+ * where still unknown, and its added tokens into the vocabulary that one of the two parsers above
+ * put into f. */
 gm_status gm_hf_tokenizer_config_parse(gm_tensorfile *f, const uint8_t *data, size_t size,
                                        const char *name, gm_err *err);
 

@@ -322,15 +322,15 @@ static gm_status generation_translate(gm_tensorfile *f, const gm_json *root, gm_
     uint32_t top_k = 0;
     if (gm_json_find(root, "temperature")) {
         GM_TRY(gm_json_f64(root, "temperature", 0, 1e3, &temperature, err));
-        GM_TRY(gm_hf_put_f32(f, "gemmule.sampling.temperature", temperature, err));
+        GM_TRY(gm_hf_put_f32(f, "general.sampling.temp", temperature, err));
     }
     if (gm_json_find(root, "top_k")) {
         GM_TRY(gm_json_u32(root, "top_k", 0, MAX_VOCAB, &top_k, err));
-        GM_TRY(gm_hf_put_u32(f, "gemmule.sampling.top_k", top_k, err));
+        GM_TRY(gm_hf_put_u32(f, "general.sampling.top_k", top_k, err));
     }
     if (gm_json_find(root, "top_p")) {
         GM_TRY(gm_json_f64(root, "top_p", 0, 1, &top_p, err));
-        GM_TRY(gm_hf_put_f32(f, "gemmule.sampling.top_p", top_p, err));
+        GM_TRY(gm_hf_put_f32(f, "general.sampling.top_p", top_p, err));
     }
     return GM_OK;
 }

@@ -50,7 +50,7 @@ enum {
     FILE_KEEP = 2,     /* stays mapped until f is closed, views point into it   */
 };
 
-/* Maps a file of the folder and gives it to parse; *found (may be NULL) says whether it is there. */
+/* Maps a file of the folder and gives it to parse; *found (may be NULL): whether it is there. */
 static gm_status file_read(folder *d, const char *name, parse_fn parse, unsigned flags, bool *found,
                            gm_err *err)
 {

@@ -10,7 +10,8 @@ gm_status gm_json_parse(json_t **out, const uint8_t *data, size_t size, size_t f
     *out = NULL;
     if (size == 0) return gm_fail(err, GM_E_FORMAT, 0, "%s: is empty, expected JSON", file);
     json_t *const root = json_loadb((const char *)data, size, flags | JSON_REJECT_DUPLICATES, &e);
-    /* jansson leaves the text empty in most places where an allocation fails. */
+    /* jansson leaves the text empty where an allocation fails, except in its lexer, which then
+     * calls the token invalid: that cannot be told from a syntax error. */
     if (!root && (e.text[0] == '\0' || json_error_code(&e) == json_error_out_of_memory))
         return gm_fail(err, GM_E_NOMEM, 0, "memory: there is none for the JSON of %s", file);
     if (!root) {

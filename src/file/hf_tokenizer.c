@@ -26,7 +26,6 @@
  * or a join costs no walk over its bytes, and the whole takes time in proportion
  * to the length of all pieces: 0.3 s for Gemma's 514906 merges. */
 
-#include "base/mem.h"
 #include "file/hf.h"
 #include "file/hf_json.h"
 #include "file/hf_meta.h"
@@ -49,12 +48,12 @@ typedef struct bpe {
     bool *made;       /* by id: some merge makes it                             */
 } bpe;
 
-static gm_str join_left(gm_str s, size_t len)
+static gm_str str_head(gm_str s, size_t len)
 {
     return (gm_str){s.p, len};
 }
 
-static gm_str join_right(gm_str s, size_t len)
+static gm_str str_tail(gm_str s, size_t len)
 {
     return (gm_str){s.p + len, s.len - len};
 }
@@ -63,7 +62,7 @@ static bool has_space(gm_str s)
 {
     const gm_str mark = GM_STR(GM_HF_SPACE);
     for (size_t i = 0; i + mark.len <= s.len; i++) {
-        if (gm_str_starts(join_right(s, i), mark)) return true;
+        if (gm_str_starts(str_tail(s, i), mark)) return true;
     }
     return false;
 }
@@ -96,8 +95,8 @@ static uint32_t piece_find(const bpe *b, uint64_t hash, gm_str a, gm_str c)
     for (size_t i = slot_of(b, hash); b->slot[i]; i = (i + 1) & mask) {
         const uint32_t id = b->slot[i] - 1;
         const gm_str t = b->text[id];
-        if (b->hash[id] == hash && t.len == a.len + c.len && gm_str_eq(join_left(t, a.len), a) &&
-            gm_str_eq(join_right(t, a.len), c))
+        if (b->hash[id] == hash && t.len == a.len + c.len && gm_str_eq(str_head(t, a.len), a) &&
+            gm_str_eq(str_tail(t, a.len), c))
             return id;
     }
     return NO_PIECE;
@@ -255,7 +254,7 @@ static bool merge_parse(const json_t *j, merge *m)
         const char *const space = memchr(both.p, ' ', both.len);
         if (!space || memchr(space + 1, ' ', both.len - (size_t)(space + 1 - both.p))) return false;
         const size_t at = (size_t)(space - both.p);
-        *m = (merge){.left = join_left(both, at), .right = join_right(both, at + 1)};
+        *m = (merge){.left = str_head(both, at), .right = str_tail(both, at + 1)};
     } else {
         return false;
     }
@@ -296,7 +295,7 @@ static gm_status splits_check(const bpe *b, uint32_t id, uint32_t block, gm_err 
     for (size_t k = 1; k < t.len; k++) {
         prefix = hash_add(prefix, t.p[k - 1]);
         if (b->seen[k] == block) continue;
-        merge m = {.left = join_left(t, k), .right = join_right(t, k)};
+        merge m = {.left = str_head(t, k), .right = str_tail(t, k)};
         if (!is_normal(b, piece_find(b, prefix, m.left, GM_STR("")))) continue;
         const uint64_t suffix = b->hash[id] - prefix * b->power[t.len - k];
         if (is_normal(b, piece_find(b, suffix, m.right, GM_STR(""))))

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 
-#include "base/strbuf.h"
 #include "file/hf.h"
 #include "file/hf_json.h"
 #include "file/hf_meta.h"
@@ -185,21 +184,56 @@ static gm_status added_merge(gm_tensorfile *f, const gm_json *added, gm_err *err
     return GM_OK;
 }
 
+/* bos_token and its like: the piece itself, or an object with its content. They name what the
+ * vocabulary's own file left open. */
+static gm_status specials_put(gm_tensorfile *f, const gm_json *o, gm_err *err)
+{
+    static const struct {
+        const char *member, *key;
+    } SPECIAL[] = {
+        {"bos_token", "tokenizer.ggml.bos_token_id"},
+        {"eos_token", "tokenizer.ggml.eos_token_id"},
+        {"unk_token", "tokenizer.ggml.unknown_token_id"},
+        {"pad_token", "tokenizer.ggml.padding_token_id"},
+    };
+    const gm_metaval *const tokens = gm_meta_find(&f->meta, "tokenizer.ggml.tokens");
+    const uint32_t n = tokens ? (uint32_t)tokens->n : 0;
+    const gm_str *const text = tokens ? tokens->strs : NULL;
+    for (size_t i = 0; i < sizeof SPECIAL / sizeof SPECIAL[0]; i++) {
+        const json_t *j = gm_json_find(o, SPECIAL[i].member);
+        if (json_is_object(j)) j = json_object_get(j, "content");
+        if (!json_is_string(j) || gm_meta_find(&f->meta, SPECIAL[i].key)) continue;
+        uint32_t id = 0;
+        while (id < n && !gm_str_eq(text[id], gm_json_text(j)))
+            id++;
+        if (id < n) GM_TRY(gm_hf_put_u32(f, SPECIAL[i].key, id, err));
+    }
+    return GM_OK;
+}
+
+static gm_status tokenizer_config_translate(gm_tensorfile *f, const gm_json *o, gm_err *err)
+{
+    const json_t *added = NULL;
+    const json_t *const chat = gm_json_find(o, "chat_template");
+    if (json_is_string(chat))
+        GM_TRY(gm_hf_put_str(f, "tokenizer.chat_template", gm_json_text(chat), err));
+    GM_TRY(gm_json_object(o, "added_tokens_decoder", &added, err));
+    const gm_json decoder = {added, o->file, "added_tokens_decoder."};
+    if (added) GM_TRY(added_merge(f, &decoder, err));
+    gm_metaval *const add_bos = meta_edit(&f->meta, "tokenizer.ggml.add_bos_token");
+    bool on = true;
+    GM_TRY(gm_json_bool(o, "add_bos_token", &on, err));
+    if (add_bos) add_bos->u = on;
+    return specials_put(f, o, err);
+}
+
 gm_status gm_hf_tokenizer_config_parse(gm_tensorfile *f, const uint8_t *data, size_t size,
                                        const char *name, gm_err *err)
 {
     json_t *root = NULL;
-    const json_t *added = NULL;
-    gm_status status = GM_OK;
     /* Gemma's file holds model_max_length 1000000000000000019884624838656: no int64. */
     GM_TRY(gm_json_parse(&root, data, size, JSON_DECODE_INT_AS_REAL, name, err));
-    const gm_json o = {root, name, ""};
-    const json_t *const chat = gm_json_find(&o, "chat_template");
-    if (json_is_string(chat))
-        GM_TRY_DONE(gm_hf_put_str(f, "tokenizer.chat_template", gm_json_text(chat), err));
-    GM_TRY_DONE(gm_json_object(&o, "added_tokens_decoder", &added, err));
-    if (added) GM_TRY_DONE(added_merge(f, &(gm_json){added, name, "added_tokens_decoder."}, err));
-done:
+    const gm_status status = tokenizer_config_translate(f, &(gm_json){root, name, ""}, err);
     json_decref(root);
     return status;
 }

@@ -339,14 +339,14 @@ static void test_generation(void **state)
                                 " \"temperature\": null, \"eos_token_id\": [1, 106]}",
                                 &err),
                      GM_OK);
-    expect_u32(f, "gemmule.sampling.top_k", 64);
-    expect_f32(f, "gemmule.sampling.top_p", 0.95);
-    assert_null(gm_meta_find(&f->meta, "gemmule.sampling.temperature"));
+    expect_u32(f, "general.sampling.top_k", 64);
+    expect_f32(f, "general.sampling.top_p", 0.95);
+    assert_null(gm_meta_find(&f->meta, "general.sampling.temp"));
     gm_tensorfile_close(f);
 
     f = fresh();
     assert_int_equal(generation(f, "{\"temperature\": 1}", &err), GM_OK);
-    expect_f32(f, "gemmule.sampling.temperature", 1);
+    expect_f32(f, "general.sampling.temp", 1);
     assert_int_equal(f->meta.n, 1);
     assert_int_equal(generation(f, "{\"temperature\": -1}", &err), GM_E_FORMAT);
     assert_non_null(strstr(err.msg, "temperature is -1"));

@@ -226,12 +226,7 @@ static void test_idle_merges(void **state)
 static void test_config(void **state)
 {
     (void)state;
-    gm_tensorfile *const f = fresh();
     gm_err err = {0};
-    assert_int_equal(parse(f, TOKENIZER(OPTIONS, VOCAB, MERGES, "[]", NORM, PRE), &err),
-                     GM_E_UNSUP);
-    gm_tensorfile_close(f);
-
     gm_tensorfile *const g = fresh();
     assert_int_equal(
         parse(g, TOKENIZER(OPTIONS, "{\"a\": 0, \"b\": 1, \"c\": 2}", "[]", "[]", NORM, PRE), &err),
@@ -242,7 +237,9 @@ static void test_config(void **state)
         "  \"1\": {\"content\": \"<turn>\", \"special\": true},"
         "  \"2\": {\"content\": \"" SP "c\", \"special\": false},"
         "  \"5\": {\"content\": \"<image_soft_token>\", \"special\": true},"
-        "  \"6\": {\"content\": \"<unused7>\", \"special\": false}}}";
+        "  \"6\": {\"content\": \"<unused7>\", \"special\": false}},"
+        " \"add_bos_token\": false, \"bos_token\": \"a\", \"eos_token\": {\"content\": \"<turn>\"},"
+        " \"unk_token\": \"nowhere\", \"pad_token\": null}";
     if (parse_config(g, config, &err) != GM_OK) fail_msg("%s", err.msg);
     expect_piece(g, 7, 0, "a", 1);
     expect_piece(g, 7, 1, "<turn>", 3);
@@ -255,6 +252,14 @@ static void test_config(void **state)
     gm_str chat = {0};
     assert_int_equal(gm_meta_str(&g->meta, "tokenizer.chat_template", &chat, NULL, NULL), GM_OK);
     assert_true(gm_str_eq(chat, GM_STR("{{ x }}")));
+    assert_int_equal(u32(g, "tokenizer.ggml.bos_token_id"), 0);
+    assert_int_equal(u32(g, "tokenizer.ggml.eos_token_id"), 1);
+    assert_int_equal(u32(g, "tokenizer.ggml.unknown_token_id"), NO_ONE);
+    assert_int_equal(u32(g, "tokenizer.ggml.padding_token_id"), NO_ONE);
+    bool bos = true;
+    assert_int_equal(gm_meta_bool(&g->meta, "tokenizer.ggml.add_bos_token", &bos, NULL, NULL),
+                     GM_OK);
+    assert_false(bos);
     gm_tensorfile_close(g);
 }
 

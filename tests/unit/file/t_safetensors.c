@@ -77,6 +77,7 @@ static void test_views(void **state)
     assert_int_equal(q->shape[1], 5);
     assert_int_equal(q->size, 60);
     assert_ptr_equal(q->data, data + 10);
+    assert_true((uintptr_t)q->data % 4 != 0);
     assert_int_equal(f->tensors[0].type->id, GM_QTYPE_BF16);
     assert_int_equal(f->tensors[2].type->id, GM_QTYPE_F16);
     assert_int_equal(f->tensors[2].n_dims, 4);
