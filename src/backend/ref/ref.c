@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The oracle as a backend. Weights stay where the file's map has them; run keeps
- * the step and wait computes it, op after op. Buffers are laid out at lower:
- * a value's buffer is free again after the last op that reads it, so a plan of 62
- * layers needs about as much as one of a single layer. */
+ * the step and wait computes it, op after op. */
 
 #include "backend/ref/ref.h"
 
@@ -69,73 +67,10 @@ static void ref_unload(gm_wset *w)
     gm_mem_free(w);
 }
 
-static uint64_t rows_cap(const gm_exec *ex, gm_val v)
-{
-    return ex->plan->vals[v].rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
-}
-
-/* The last op that reads a value; outputs are read after the last op. */
-static size_t last_use(const gm_plan *p, gm_val v)
-{
-    size_t last = p->vals[v].op;
-    for (size_t i = last; i < p->n_ops; i++) {
-        if (p->ops[i].in[0] == v || p->ops[i].in[1] == v)
-            last = p->ops[i].kind == GM_OP_OUTPUT ? p->n_ops : i;
-    }
-    return last;
-}
-
-/* A free buffer of just that length, or a new one; its index goes to *at. */
-static gm_status buffer_take(gm_exec *ex, uint64_t len, size_t *at, gm_err *err)
-{
-    for (size_t i = 0; i < ex->n_buffers; i++) {
-        if (!ex->buffers[i].busy && ex->buffers[i].len == len) {
-            ex->buffers[i].busy = true;
-            *at = i;
-            return GM_OK;
-        }
-    }
-    GM_TRY(gm_mem_grow(&ex->buffers, &ex->cap_buffers, ex->n_buffers + 1, sizeof *ex->buffers,
-                       "buffers", err));
-    gm_ref_buffer b = {.len = len, .busy = true};
-    GM_TRY(gm_mem_alloc(&b.data, len, sizeof *b.data, "a value of the plan", err));
-    *at = ex->n_buffers;
-    ex->buffers[ex->n_buffers++] = b;
-    return GM_OK;
-}
-
-/* Gives every value a buffer that no other value uses while it is alive. */
-static gm_status place_values(gm_exec *ex, gm_err *err)
-{
-    const gm_plan *const p = ex->plan;
-    GM_TRY(gm_mem_alloc(&ex->val, p->n_vals, sizeof *ex->val, "values", err));
-    size_t *held = NULL, *dies = NULL; /* by value: its buffer, and the op after which it is free */
-    gm_status status = GM_OK;
-    GM_TRY_DONE(gm_mem_alloc(&held, p->n_vals, sizeof *held, "values", err));
-    GM_TRY_DONE(gm_mem_alloc(&dies, p->n_vals, sizeof *dies, "values", err));
-    for (gm_val v = 1; v < p->n_vals; v++)
-        dies[v] = last_use(p, v);
-    for (size_t i = 0; i < p->n_ops; i++) {
-        const gm_op *const op = &p->ops[i];
-        if (op->out) {
-            GM_TRY_DONE(buffer_take(ex, rows_cap(ex, op->out) * p->vals[op->out].cols,
-                                    &held[op->out], err));
-            ex->val[op->out] = ex->buffers[held[op->out]].data;
-        }
-        for (int k = 0; k < 2; k++) {
-            if (op->in[k] && dies[op->in[k]] == i) ex->buffers[held[op->in[k]]].busy = false;
-        }
-    }
-done:
-    gm_mem_free(held);
-    gm_mem_free(dies);
-    return status;
-}
-
 static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
 {
     const gm_plan *const p = ex->plan;
-    const gm_kv_desc *const kv = ex->kv ? &ex->kv->desc : NULL;
+    const gm_kv_desc *const kv = ex->kv ? &ex->kv->slots.desc : NULL;
     uint64_t rows = ex->bucket.rows > ex->bucket.outs ? ex->bucket.rows : ex->bucket.outs;
     uint64_t widest = GM_ACT_BLOCK, ffn = 1, vocab = 1;
     for (gm_val v = 1; v < p->n_vals; v++) {
@@ -163,10 +98,7 @@ static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
 static void ref_drop(gm_exec *ex)
 {
     if (!ex) return;
-    for (size_t i = 0; i < ex->n_buffers; i++)
-        gm_mem_free(ex->buffers[i].data);
-    gm_mem_free(ex->buffers);
-    gm_mem_free(ex->val);
+    gm_values_deinit(&ex->values);
     gm_mem_free(ex->expanded);
     gm_mem_free(ex->wide);
     gm_mem_free(ex->acc);
@@ -180,32 +112,11 @@ static void ref_drop(gm_exec *ex)
     gm_mem_free(ex);
 }
 
-/* A cache or a draw needs KV memory and slots, with layers and vocabulary to match. */
-static gm_status check_kv(const gm_plan *p, const gm_kvmem *kv, gm_err *err)
-{
-    for (size_t i = 0; i < p->n_ops; i++) {
-        const gm_op *const op = &p->ops[i];
-        const bool caches = op->kind == GM_OP_CACHE, draws = op->kind == GM_OP_DRAW;
-        if (!caches && !draws) continue;
-        if (!kv) return gm_fail(err, GM_E_ARG, 0, "ref: the plan needs KV memory and has none");
-        const gm_kv_desc *const d = &kv->desc;
-        if (caches &&
-            (op->layer >= d->n_layer || op->attn.n_kv_head != d->n_kv_head ||
-             op->attn.head_dim != d->head_dim || op->attn.class != d->layer_class[op->layer])) {
-            return gm_fail(err, GM_E_ARG, 0, "ref: the KV memory is not made for layer %" PRIu32,
-                           op->layer);
-        }
-        if (draws && p->vals[op->in[0]].cols != d->n_vocab)
-            return gm_fail(err, GM_E_ARG, 0, "ref: the slots are made for another vocabulary");
-    }
-    return GM_OK;
-}
-
 static gm_status ref_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p,
                            gm_bucket bucket, gm_exec **out, gm_err *err)
 {
     *out = NULL;
-    GM_TRY(check_kv(p, kv, err));
+    GM_TRY(gm_slots_check_plan(kv ? &kv->slots : NULL, p, err));
     gm_exec *ex = NULL;
     GM_TRY(gm_mem_alloc(&ex, 1, sizeof *ex, "an exec", err));
     ex->be = be;
@@ -213,7 +124,7 @@ static gm_status ref_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_pl
     ex->kv = kv;
     ex->plan = p;
     ex->bucket = bucket;
-    gm_status status = place_values(ex, err);
+    gm_status status = gm_values_init(&ex->values, p, bucket, err);
     if (status == GM_OK) status = alloc_scratch(ex, err);
     if (status == GM_OK)
         *out = ex;

@@ -13,39 +13,20 @@
  *     ref_kv.c    pages and slots
  *     ref_ops.c   the maths of each op */
 
-#include "backend/backend.h"
+#include "backend/slots.h"
+#include "backend/values.h"
 #include "quant/dot.h"
 
 struct gm_wset {
     gm_tensors tensors; /* used where they lie */
 };
 
-typedef struct gm_ref_slot {
-    int32_t last;                /* token drawn last, or -1     */
-    uint32_t *table[GM_CLASSES]; /* [table_len] pages           */
-    gm_draw draw;
-    bool penalised;        /* whether counts matter       */
-    gm_draw_count *counts; /* [n_vocab]                   */
-    gm_bias *bias;         /* [max_bias]                  */
-    uint32_t n_bias;
-} gm_ref_slot;
-
 struct gm_kvmem {
-    gm_kv_desc desc; /* layer_class points to the copy below */
-    uint8_t *layer_class;
-    uint32_t *layer_index; /* [n_layer] place within the layer's class          */
-    uint32_t n_layer_of[GM_CLASSES];
-    uint64_t cell_len;             /* floats of one K (or V) row: n_kv_head * head_dim  */
-    uint64_t page_len[GM_CLASSES]; /* floats of a page: layers, then K and V, then cells */
-    float *pages[GM_CLASSES];      /* [n_pages, n_layer_of, 2, GM_PAGE_LEN, cell_len]   */
-    gm_ref_slot *slots;            /* [n_slots]                                         */
+    gm_slots slots;
+    uint64_t cell_len;             /* floats of one K (or V) row: n_kv_head * head_dim        */
+    uint64_t page_len[GM_CLASSES]; /* floats of a page: layers, then K and V, then cells      */
+    float *pages[GM_CLASSES];      /* [n_pages, layers of the class, 2, GM_PAGE_LEN, cell_len] */
 };
-
-typedef struct gm_ref_buffer {
-    float *data;
-    uint64_t len;
-    bool busy; /* while lowering: a value that is still read lies in it */
-} gm_ref_buffer;
 
 /* One lowered plan: a buffer for each value, and scratch. */
 struct gm_exec {
@@ -54,9 +35,7 @@ struct gm_exec {
     gm_kvmem *kv;
     const gm_plan *plan;
     gm_bucket bucket;
-    float **val;            /* [n_vals]: [rows, cols]; values that never meet share one buffer */
-    gm_ref_buffer *buffers; /* what the values share                                        */
-    size_t n_buffers, cap_buffers;
+    gm_values values;
     float *expanded; /* one row of a weight                                              */
     float *wide;     /* [rows, widest value]: the second product of gate_up_gelu         */
     double *acc;     /* [widest value]                                                   */
@@ -86,8 +65,7 @@ void gm_ref_kv_close(gm_kvmem *kv);
 uint64_t gm_ref_kv_page_size(const gm_kvmem *kv, uint32_t class);
 gm_status gm_ref_kv_copy(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_ticket *t,
                          gm_err *err);
-/* Checks every number of the step against this KV memory, then applies its sets, counts, copies
- * and edits. */
+/* Applies the step's settings, counts, page edits and page copies. */
 gm_status gm_ref_kv_apply(gm_kvmem *kv, const gm_step *s, gm_err *err);
 /* The K row (which = 0) or V row (1) of a position of a slot: [cell_len]. */
 float *gm_ref_kv_cell(const gm_kvmem *kv, uint32_t slot, uint32_t layer, uint32_t pos,

@@ -11,7 +11,7 @@
 /* Row i of a value. */
 static float *row_of(const gm_exec *ex, gm_val v, uint32_t i)
 {
-    return ex->val[v] + (size_t)i * ex->plan->vals[v].cols;
+    return ex->values.at[v] + (size_t)i * ex->plan->vals[v].cols;
 }
 
 static uint32_t rows_of(const gm_exec *ex, gm_val v)
@@ -74,8 +74,7 @@ static gm_status input_rows(gm_exec *ex, const gm_op *op, gm_err *err)
             continue;
         }
         const bool by_id = op->kind == GM_OP_INPUT_ROWS;
-        const int64_t id = r->kind == GM_ROW_LAST && ex->kv ? (int64_t)ex->kv->slots[r->slot].last
-                                                            : (int64_t)r->src;
+        const int64_t id = gm_slots_token(ex->kv ? &ex->kv->slots : NULL, r);
         if (!by_id || id < 0 || (uint64_t)id >= gm_tensor_rows(tensor_of(ex, op->weight[0]))) {
             return gm_fail(err, GM_E_ARG, 0,
                            "step: row %" PRIu32 " has token %" PRId64 ", which has no embedding", i,
@@ -199,7 +198,7 @@ static void attend(gm_exec *ex, const gm_op *op)
 
 static void gate_up_gelu(gm_exec *ex, const gm_op *op)
 {
-    float *const gate = ex->val[op->out], *const up = ex->wide;
+    float *const gate = ex->values.at[op->out], *const up = ex->wide;
     matmul(ex, op, 0, gate);
     matmul(ex, op, 1, up);
     const size_t n = (size_t)rows_of(ex, op->out) * ex->plan->vals[op->out].cols;
@@ -218,45 +217,24 @@ static void softcap(gm_exec *ex, const gm_op *op)
 {
     const size_t n = (size_t)rows_of(ex, op->out) * ex->plan->vals[op->out].cols;
     for (size_t i = 0; i < n; i++) {
-        ex->val[op->out][i] =
-            (float)((double)op->scale * tanh((double)ex->val[op->in[0]][i] / (double)op->scale));
+        ex->values.at[op->out][i] =
+            (float)((double)op->scale *
+                    tanh((double)ex->values.at[op->in[0]][i] / (double)op->scale));
     }
-}
-
-/* The token of one output, which its slot then remembers. */
-static int32_t draw_out(gm_exec *ex, const gm_step_out *o, const float *logits, uint32_t n)
-{
-    const gm_step_row *const r = &gm_step_rows(ex->step)[o->row];
-    gm_ref_slot *const slot = &ex->kv->slots[r->slot];
-    const gm_draw_row row = {
-        .draw = &slot->draw,
-        .counts = slot->penalised ? slot->counts : NULL,
-        .bias = slot->bias,
-        .n_bias = slot->n_bias,
-        .mask = o->mask == GM_NO_MASK ? NULL : gm_step_mask_at(ex->step, o->mask),
-        .pos = r->pos + 1,
-    };
-    slot->last = (int32_t)gm_draw_token(logits, n, &row, &ex->draw);
-    if (slot->counts[slot->last].answer < UINT16_MAX) slot->counts[slot->last].answer++;
-    return slot->last;
 }
 
 static void draw(gm_exec *ex, const gm_op *op)
 {
-    const uint32_t n = ex->plan->vals[op->in[0]].cols;
     for (uint32_t i = 0; i < ex->step->n_outs; i++) {
-        const gm_step_out *const o = &gm_step_outs(ex->step)[i];
-        const float *const logits = row_of(ex, op->in[0], i);
-        gm_result_out *const out = &ex->out[i];
-        if (o->want & GM_WANT_TOP) {
-            out->n_top = o->n_top < n ? o->n_top : n;
-            out->top = ex->top + (size_t)i * GM_TOP_MAX;
-            gm_draw_top(logits, n, out->n_top, ex->draw.order, ex->top + (size_t)i * GM_TOP_MAX);
-        }
-        if (o->want & GM_WANT_DRAW) {
-            out->token = draw_out(ex, o, logits, n);
-            out->logprob = (float)((double)logits[out->token] - gm_draw_logsum(logits, n));
-        }
+        const gm_answer answer = {
+            .step = ex->step,
+            .i = i,
+            .logits = row_of(ex, op->in[0], i),
+            .n = ex->plan->vals[op->in[0]].cols,
+            .scratch = &ex->draw,
+            .top = ex->top + (size_t)i * GM_TOP_MAX,
+        };
+        gm_slots_answer(&ex->kv->slots, &answer, &ex->out[i]);
     }
 }
 
@@ -278,7 +256,7 @@ gm_status gm_ref_op(gm_exec *ex, const gm_op *op, gm_err *err)
     case GM_OP_INPUT_GIVEN: return input_rows(ex, op, err);
     case GM_OP_NORM:
     case GM_OP_NORM_ADD: norm(ex, op); return GM_OK;
-    case GM_OP_MATMUL: matmul(ex, op, 0, ex->val[op->out]); return GM_OK;
+    case GM_OP_MATMUL: matmul(ex, op, 0, ex->values.at[op->out]); return GM_OK;
     case GM_OP_NORM_ROPE: norm_rope(ex, op); return GM_OK;
     case GM_OP_CACHE: cache(ex, op); return GM_OK;
     case GM_OP_ATTEND: attend(ex, op); return GM_OK;

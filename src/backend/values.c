@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#include "backend/values.h"
+
+#include "base/mem.h"
+
+static uint64_t value_len(const gm_plan *p, gm_val v, gm_bucket bucket)
+{
+    const uint64_t rows = p->vals[v].rows == GM_ROWS_ALL ? bucket.rows : bucket.outs;
+    return rows * p->vals[v].cols;
+}
+
+/* The last op that reads a value; outputs are read after the last op. */
+static size_t last_use(const gm_plan *p, gm_val v)
+{
+    size_t last = p->vals[v].op;
+    for (size_t i = last; i < p->n_ops; i++) {
+        if (p->ops[i].in[0] == v || p->ops[i].in[1] == v)
+            last = p->ops[i].kind == GM_OP_OUTPUT ? p->n_ops : i;
+    }
+    return last;
+}
+
+/* A free buffer of just that length, or a new one; its index goes to *at. */
+static gm_status buf_take(gm_values *v, uint64_t len, size_t *at, gm_err *err)
+{
+    for (size_t i = 0; i < v->n_bufs; i++) {
+        if (!v->bufs[i].busy && v->bufs[i].len == len) {
+            v->bufs[i].busy = true;
+            *at = i;
+            return GM_OK;
+        }
+    }
+    GM_TRY(gm_mem_grow(&v->bufs, &v->cap_bufs, v->n_bufs + 1, sizeof *v->bufs, "buffers", err));
+    gm_valuebuf b = {.len = len, .busy = true};
+    GM_TRY(gm_mem_alloc(&b.data, len, sizeof *b.data, "a value of the plan", err));
+    *at = v->n_bufs;
+    v->bufs[v->n_bufs++] = b;
+    return GM_OK;
+}
+
+/* held and dies, by value: its buffer, and the op after which that is free. */
+static gm_status place(gm_values *v, const gm_plan *p, gm_bucket bucket, size_t *held,
+                       const size_t *dies, gm_err *err)
+{
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        if (op->out && op->kind != GM_OP_CACHE) {
+            GM_TRY(buf_take(v, value_len(p, op->out, bucket), &held[op->out], err));
+            v->at[op->out] = v->bufs[held[op->out]].data;
+        }
+        for (int k = 0; k < 2; k++) {
+            const gm_val in = op->in[k];
+            if (in && v->at[in] && dies[in] == i) v->bufs[held[in]].busy = false;
+        }
+    }
+    return GM_OK;
+}
+
+gm_status gm_values_init(gm_values *v, const gm_plan *p, gm_bucket bucket, gm_err *err)
+{
+    size_t *held = NULL, *dies = NULL;
+    gm_status status = GM_OK;
+    GM_TRY_DONE(gm_mem_alloc(&v->at, p->n_vals, sizeof *v->at, "values", err));
+    GM_TRY_DONE(gm_mem_alloc(&held, p->n_vals, sizeof *held, "values", err));
+    GM_TRY_DONE(gm_mem_alloc(&dies, p->n_vals, sizeof *dies, "values", err));
+    for (gm_val i = 1; i < p->n_vals; i++)
+        dies[i] = last_use(p, i);
+    status = place(v, p, bucket, held, dies, err);
+done:
+    gm_mem_free(held);
+    gm_mem_free(dies);
+    return status;
+}
+
+void gm_values_deinit(gm_values *v)
+{
+    for (size_t i = 0; i < v->n_bufs; i++)
+        gm_mem_free(v->bufs[i].data);
+    gm_mem_free(v->bufs);
+    gm_mem_free(v->at);
+    *v = (gm_values){0};
+}
