@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+#include "commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <time.h>
+#include <unistd.h>
+
+#include "gemmule_tools.h"
+#include "interrupt.h"
+#include "session.h"
+
+typedef struct synth_opts {
+    const char *size, *type, *head_type;
+    gm_argnum seed;
+    bool force, help;
+} synth_opts;
+
+static const gm_argrow synth_rows[] = {
+    {.name = "size",
+     .value = "SIZE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(synth_opts, size),
+     .help = "tiny, 270m, 1b, 4b, 12b or 27b (default: tiny)"},
+    {.name = "type",
+     .value = "TYPE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(synth_opts, type),
+     .help = "of the layers' matrices: f32, bf16, q8_0, q4_0,\n"
+             "q4_k and others (default: q8_0)"},
+    {.name = "head-type",
+     .value = "TYPE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(synth_opts, head_type),
+     .help = "of the embedding (default: the same as --type)"},
+    {.name = "seed",
+     .value = "N",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(synth_opts, seed),
+     .whole = {0, INT64_MAX},
+     .help = "other numbers, other weights (default: 0)"},
+    {.name = "force",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(synth_opts, force),
+     .help = "replace OUT.gguf if it is there"},
+    {.letter = 'h',
+     .name = "help",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(synth_opts, help),
+     .help = "show this"},
+    {0},
+};
+
+static const gm_arggroup groups[] = {
+    {"Options", synth_rows, 0},
+    {0},
+};
+
+/* ---- the bar --------------------------------------------------------------------------- */
+
+#define BAR_WIDTH 30
+
+typedef struct bar {
+    bool shown; /* standard error is a terminal */
+    double start_s, drawn_s;
+    uint64_t total;
+} bar;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int bar_tell(void *ctx, uint64_t done, uint64_t total)
+{
+    bar *const b = ctx;
+    const double now = now_s();
+    b->total = total;
+    if (b->shown && total && now - b->drawn_s >= 0.1) {
+        char bytes[16], speed[16];
+        const double share = (double)done / (double)total;
+        const int filled = (int)(share * BAR_WIDTH);
+        b->drawn_s = now;
+        fprintf(stderr, "\r[%.*s%*s] %3.0f%% %s %s/s\033[K", filled,
+                "==============================", BAR_WIDTH - filled, "", 100 * share,
+                gm_size_text(done, bytes),
+                gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
+    }
+    return !gm_interrupt_seen();
+}
+
+static void bar_erase(const bar *b)
+{
+    if (b->shown) fputs("\r\033[K", stderr);
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
+static int run(const gm_command *self, const void *opts, const gm_words *words)
+{
+    (void)self;
+    const synth_opts *const o = opts;
+    bar b = {.shown = isatty(STDERR_FILENO), .start_s = now_s()};
+    gm_synth_opts synth = gm_synth_opts_default();
+    if (o->size) synth.shape = o->size;
+    if (o->type) synth.type = o->type;
+    synth.head_type = o->head_type;
+    synth.seed = o->seed.whole;
+    synth.force = o->force;
+    synth.progress = bar_tell;
+    synth.progress_ctx = &b;
+
+    gm_err err = {0};
+    gm_interrupt_hold(NULL);
+    const gm_status status = gm_synth_write(words->at[0], &synth, &err);
+    const bool interrupted = gm_interrupt_release();
+    bar_erase(&b);
+    if (status == GM_E_CANCEL && interrupted) return GM_EXIT_INTERRUPTED;
+    if (status != GM_OK) {
+        const bool usage = status == GM_E_ARG;
+        gm_say_failed("%s%s", err.msg,
+                      usage              ? " (see gemmule synth --help)"
+                      : err.os == EEXIST ? " (--force)"
+                                         : "");
+        return usage ? GM_EXIT_USAGE : GM_EXIT_FAILED;
+    }
+    char size[16];
+    fprintf(stderr, "wrote %s, %s; to see what it says: gemmule run -m %s --max-tokens 50 Hello\n",
+            words->at[0], gm_size_text(b.total, size), words->at[0]);
+    return GM_EXIT_OK;
+}
+
+const gm_command gm_cmd_synth = {
+    .name = "synth",
+    .summary = "make a model of random weights, for tests and measurements",
+    .words = "OUT.gguf",
+    .about =
+        "The file is a whole Gemma 3 of the size asked for: right shapes, control tokens and byte\n"
+        "pieces, but random weights, so that its words mean nothing. The same options give the\n"
+        "same bytes on every machine.",
+    .examples = "gemmule synth tiny.gguf\n"
+                "gemmule synth speed.gguf --size 270m --type q4_0 --head-type q8_0",
+    .groups = groups,
+    .opts_size = sizeof(synth_opts),
+    .one_word = true,
+    .run = run,
+};

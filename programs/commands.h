@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_PROGRAMS_COMMANDS_H
+#define GM_PROGRAMS_COMMANDS_H
+
+/* The commands: each is a row of tables and a function in its own cmd_*.c. */
+
+#include "args.h"
+
+extern const gm_command gm_cmd_run;
+extern const gm_command gm_cmd_inspect;
+extern const gm_command gm_cmd_tokenize;
+extern const gm_command gm_cmd_logits;
+extern const gm_command gm_cmd_synth;
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_PROGRAMS_INTERRUPT_H
+#define GM_PROGRAMS_INTERRUPT_H
+
+/* Ctrl-C. It ends the process at once, with exit code 130, except while a command
+ * has said that it will end by itself: then the first one is only noted (and
+ * cancels a request), and the second ends the process. */
+
+#include <stdbool.h>
+
+#include "gemmule.h"
+
+/* Call once, before any thread is started. False when the system refuses. */
+bool gm_interrupt_watch(void);
+
+/* From here on Ctrl-C is noted, and cancels r where it is not NULL. */
+void gm_interrupt_hold(gm_request *r);
+/* No more; answers whether there was one since hold. Call it before r is closed. */
+bool gm_interrupt_release(void);
+/* Whether there was one since hold; any thread. */
+bool gm_interrupt_seen(void);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* From -m to events. The order is that of a user's mistakes: the command line is
+ * checked first, then the prompt is read, then the model is opened, so that nobody
+ * waits for a model to be told of a typing error. */
+
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "interrupt.h"
+
+/* ---- options ------------------------------------------------------------------------- */
+
+const gm_argrow gm_model_rows[] = {
+    {.letter = 'm',
+     .name = "model",
+     .value = "MODEL",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_model_args, path),
+     .help = "a GGUF file (the first part of a split one), or a\n"
+             "Hugging Face folder; required",
+     .missing = "-m MODEL is missing; to make a tiny one: gemmule synth tiny.gguf"},
+    {0},
+};
+
+const gm_argrow gm_engine_rows[] = {
+    {.name = "backend",
+     .value = "NAME",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, backend),
+     .help = "what computes; gemmule --version lists them\n"
+             "(default: auto, the best here)"},
+    {.name = "ctx",
+     .value = "N",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(gm_engine_args, ctx),
+     .whole = {2, UINT32_MAX},
+     .help = "tokens of prompt and answer together (default: what\n"
+             "the model was made for, at most 4096)"},
+    {0},
+};
+
+const gm_argrow gm_text_rows[] = {
+    {.name = "no-bos",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(gm_text_args, no_bos),
+     .help = "do not put the beginning-of-text token first"},
+    {.name = "no-special",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(gm_text_args, no_special),
+     .help = "take <start_of_turn> and its kind for plain text,\n"
+             "not for control tokens"},
+    {0},
+};
+
+const gm_argrow gm_general_rows[] = {
+    {.name = "json",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(gm_general_args, json),
+     .help = "print one JSON object on one line"},
+    {.letter = 'v',
+     .name = "verbose",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(gm_general_args, verbose),
+     .help = "say more"},
+    {.letter = 'h',
+     .name = "help",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(gm_general_args, help),
+     .help = "show this"},
+    {0},
+};
+
+int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
+{
+    const char *const name = args->backend;
+    bool found = !name || strcmp(name, "auto") == 0;
+    gm_bytes known = {0};
+    gm_bytes_put(&known, "auto", 4);
+    for (size_t i = 0; gm_backend_name(i, NULL); i++) {
+        const char *const one = gm_backend_name(i, NULL);
+        found = found || strcmp(name, one) == 0;
+        gm_bytes_put(&known, ", ", 2);
+        gm_bytes_put(&known, one, strlen(one));
+    }
+    const int code = found ? GM_EXIT_OK
+                           : gm_args_refuse(cmd, "--backend is %.80s, expected one of %.*s", name,
+                                            (int)known.len, known.p);
+    gm_bytes_free(&known);
+    return code;
+}
+
+uint32_t gm_text_flags(const gm_text_args *args)
+{
+    return (args->no_bos ? 0 : GM_TOKENIZE_BOS) | (args->no_special ? 0 : GM_TOKENIZE_SPECIAL);
+}
+
+/* ---- the prompt ---------------------------------------------------------------------- */
+
+/* More than any context has room for; stops the endless files of /dev. */
+#define STDIN_MAX (1u << 30)
+
+static int read_stdin(gm_bytes *out)
+{
+    char chunk[65536];
+    for (;;) {
+        const ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        if (n == 0) return GM_EXIT_OK;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return gm_say_failed("standard input: %s", strerror(errno));
+        gm_bytes_put(out, chunk, (size_t)n);
+        if (out->len > STDIN_MAX)
+            return gm_say_failed("standard input: more than %u bytes are no prompt", STDIN_MAX);
+    }
+}
+
+int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out)
+{
+    const bool dash = words->n == 1 && strcmp(words->at[0], "-") == 0;
+    if (words->n == 0 && isatty(STDIN_FILENO)) {
+        return gm_args_refuse(cmd, "there is no prompt: write it behind the options or pipe it "
+                                   "to standard input");
+    }
+    if (words->n == 0 || dash) return read_stdin(out);
+    for (size_t i = 0; i < words->n; i++) {
+        if (i) gm_bytes_put(out, " ", 1);
+        gm_bytes_put(out, words->at[i], strlen(words->at[i]));
+    }
+    return GM_EXIT_OK;
+}
+
+/* ---- a model at work ----------------------------------------------------------------- */
+
+int gm_session_open(gm_session *s, const gm_model_args *args)
+{
+    s->path = args->path;
+    gm_err err = {0};
+    if (gm_model_open(&s->model, s->path, &err) != GM_OK) return gm_say_failed("%s", err.msg);
+    s->info.size = sizeof s->info;
+    gm_model_describe(s->model, &s->info);
+    return GM_EXIT_OK;
+}
+
+int gm_session_start(gm_session *s, const gm_engine_args *args)
+{
+    gm_engine_opts opts = gm_engine_opts_default();
+    opts.n_ctx = (uint32_t)args->ctx.whole;
+    opts.backend = args->backend;
+    gm_err err = {0};
+    if (gm_engine_open(&s->engine, s->model, &opts, &err) != GM_OK)
+        return gm_say_failed("%s", err.msg);
+    return GM_EXIT_OK;
+}
+
+int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags)
+{
+    gm_err err = {0};
+    if (gm_model_tokenize(s->model, text->p, text->len, flags, &s->ids, &err) == GM_OK)
+        return GM_EXIT_OK;
+    return gm_say_failed("%s", err.msg);
+}
+
+int gm_session_ask(gm_session *s, const gm_request_opts *opts)
+{
+    gm_err err = {0};
+    const gm_status status = gm_request_open(&s->request, s->engine, opts, &err);
+    if (status != GM_OK) {
+        return gm_say_failed("%s%s", err.msg,
+                             status == GM_E_TOOBIG ? " (--ctx sets the context)" : "");
+    }
+    gm_interrupt_hold(s->request);
+    if (s->info.note[0]) gm_say_note("%s", s->info.note);
+    return GM_EXIT_OK;
+}
+
+int gm_session_next(gm_session *s, gm_event *ev)
+{
+    gm_err err = {0};
+    if (gm_request_next(s->request, ev, &err) != GM_OK) return gm_say_failed("%s", err.msg);
+    if (ev->kind == GM_EVENT_TOKEN) s->hash = (s->hash ^ ev->hash) * 1099511628211ull;
+    return GM_EXIT_OK;
+}
+
+int gm_session_end(gm_session *s)
+{
+    const bool interrupted = gm_interrupt_release();
+    gm_request_close(s->request);
+    s->request = NULL;
+    return interrupted ? GM_EXIT_INTERRUPTED : GM_EXIT_OK;
+}
+
+void gm_session_close(gm_session *s)
+{
+    if (s->request) gm_session_end(s);
+    gm_engine_close(s->engine);
+    gm_ids_deinit(&s->ids);
+    gm_model_close(s->model);
+    *s = (gm_session){0};
+}
+
+json_t *gm_session_json_token(const gm_session *s, int32_t id)
+{
+    size_t len = 0;
+    const char *const piece = gm_model_piece(s->model, id, &len);
+    return gm_need(json_pack("{s:i, s:o}", "id", (int)id, "piece", gm_outjson_text(piece, len)));
+}
+
+void gm_session_out_piece(const gm_session *s, int32_t id)
+{
+    size_t len = 0;
+    const char *const piece = gm_model_piece(s->model, id, &len);
+    gm_out_printf("\"");
+    gm_out_escaped(piece, len);
+    gm_out_printf("\"\n");
+}

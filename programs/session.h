@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_PROGRAMS_SESSION_H
+#define GM_PROGRAMS_SESSION_H
+
+/* What the commands that use a model share: the options that name it, the prompt,
+ * and one request at a time. The gm_*_rows are tables for gm_arggroup; the struct
+ * beside each is where its values go. Functions that answer an int answer an exit
+ * code, and have said what is wrong where it is not GM_EXIT_OK. */
+
+#include "args.h"
+#include "gemmule.h"
+#include "output.h"
+
+/* ---- options ------------------------------------------------------------------------- */
+
+typedef struct gm_model_args {
+    const char *path;
+} gm_model_args;
+extern const gm_argrow gm_model_rows[];
+
+typedef struct gm_engine_args {
+    const char *backend;
+    gm_argnum ctx;
+} gm_engine_args;
+extern const gm_argrow gm_engine_rows[];
+int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args);
+
+/* How text without the chat format becomes tokens. */
+typedef struct gm_text_args {
+    bool no_bos, no_special;
+} gm_text_args;
+extern const gm_argrow gm_text_rows[];
+uint32_t gm_text_flags(const gm_text_args *args);
+
+typedef struct gm_general_args {
+    bool json, verbose, help;
+} gm_general_args;
+extern const gm_argrow gm_general_rows[];
+
+/* ---- the prompt ---------------------------------------------------------------------- */
+
+/* The words with blanks between them; all of standard input when there is no word, or only "-".
+ * Free the bytes with gm_bytes_free. */
+int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out);
+
+/* ---- a model at work ----------------------------------------------------------------- */
+
+/* All-zero is a closed one. */
+typedef struct gm_session {
+    const char *path;
+    gm_model *model;
+    gm_model_info info;
+    gm_engine *engine;
+    gm_request *request;
+    gm_ids ids; /* the prompt's */
+    uint64_t hash;
+} gm_session;
+
+/* Opens the model that -m names. */
+int gm_session_open(gm_session *s, const gm_model_args *args);
+/* Starts an engine for it. */
+int gm_session_start(gm_session *s, const gm_engine_args *args);
+/* Appends the tokens of a text to s->ids. */
+int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags);
+/* Starts a request, which Ctrl-C cancels, and says the model's note. */
+int gm_session_ask(gm_session *s, const gm_request_opts *opts);
+/* The next event; folds its hash of logits into s->hash. */
+int gm_session_next(gm_session *s, gm_event *ev);
+/* Ends the request; answers GM_EXIT_INTERRUPTED after a Ctrl-C. */
+int gm_session_end(gm_session *s);
+void gm_session_close(gm_session *s);
+
+/* A token as JSON {"id":..,"piece":..}; its piece in quotes, as the end of a line. Blanks are
+ * pieces too, and are seen only between quotes. */
+json_t *gm_session_json_token(const gm_session *s, int32_t id);
+void gm_session_out_piece(const gm_session *s, int32_t id);
+
+#endif

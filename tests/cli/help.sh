@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Help, version and mistakes on the command line: what a new user meets first.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/cli/harness.bash
+
+works "$G" --help
+check "help is no error" err_is ''
+overall=$out
+for command in run inspect tokenize logits synth; do
+    check "help names $command" out_matches "$newline  $command +[a-z]"
+done
+works "$G" -h
+check "-h is --help" out_is "$overall"
+works "$G" help
+check "help is --help" out_is "$overall"
+
+works "$G" --version
+check "version" out_matches '^gemmule [0-9]+\.[0-9]+\.[0-9]+'
+check "commit" out_matches "${newline}commit +[0-9a-z]+"
+check "instruction sets" out_matches "${newline}isa +"
+check "backends" out_matches "${newline}backend +ref "
+
+declare -A options=(
+    [run]='-m --model --backend --ctx --system --raw --no-bos --no-special --temp --top-k --top-p
+           --min-p --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed
+           --max-tokens --stop --json -v -h'
+    [inspect]='--plan --json -v -h'
+    [tokenize]='-m --no-bos --no-special --json -v -h'
+    [logits]='-m --backend --ctx --tokens --top --no-bos --no-special --json -v -h'
+    [synth]='--size --type --head-type --seed --force -h'
+)
+examples=$(grep -E '^  gemmule ' <<<"$overall")
+for command in run inspect tokenize logits synth; do
+    works "$G" "$command" --help
+    text=$out
+    for option in ${options[$command]}; do
+        check "help of $command has $option" out_matches "(^|[ $newline])${option}[, $newline]"
+    done
+    check "exit codes" out_has "130 stopped by Ctrl-C"
+    check "no line is too wide" same "$(awk 'length > 100' "$dir/.out")" ''
+    examples+=$newline$(sed -n '/^Examples/,/^$/s/^  //p' <<<"$text")
+    works "$G" help "$command"
+    check "both spellings" out_is "$text"
+    works "$G" "$command" -h
+    check "-h too" out_is "$text"
+done
+
+# The examples work as written, one after the other, in an empty folder.
+mkdir "$dir/empty" "$dir/bin"
+ln -s "$G" "$dir/bin/gemmule"
+n=0
+while IFS= read -r example; do
+    [[ $example != *270m* ]] || continue # 300 MB
+    n=$((n + 1))
+    [[ $example != *"synth tiny.gguf"* ]] || rm -f "$dir/empty/tiny.gguf"
+    works env PATH="$dir/bin:$PATH" bash -c "cd '$dir/empty' && $example"
+done <<<"$examples"
+check "examples were found" test "$n" -ge 10
+
+refused 2 'there is no command; to begin: gemmule synth tiny.gguf' "$G"
+refused 2 'there is no command frobnicate (see gemmule --help)' "$G" frobnicate
+refused 2 'there is no command frobnicate' "$G" help frobnicate
+refused 2 'unknown option --frobnicate' "$G" --frobnicate
+
+refused 2 'run: unknown option --foo (see gemmule run --help)' "$G" run --foo
+refused 2 'unknown option -x' "$G" run -x
+refused 2 'unknown option -vx' "$G" run -vx -m "$tiny" hi
+refused 2 '--json takes no value' "$G" run --json=yes -m "$tiny" hi
+refused 2 '--temp needs a value: X' "$G" run -m "$tiny" hi --temp
+refused 2 '-m MODEL is missing; to make a tiny one: gemmule synth tiny.gguf' "$G" run hi
+refused 2 '-m MODEL is missing' "$G" tokenize hi
+refused 2 '-m MODEL is missing' "$G" logits hi
+refused 2 'inspect: FILE is missing' "$G" inspect
+refused 2 '2 words are given, expected one: FILE' "$G" inspect a b
+refused 2 'synth: OUT.gguf is missing' "$G" synth
+refused 2 '--backend is abacus, expected one of auto, ' "$G" run -m "$tiny" --backend abacus hi
+refused 2 '--backend is abacus' "$G" logits -m "$tiny" --backend abacus hi
+
+whole='expected a whole number from'
+for bad in abc '' -1 +1 1x ' 1' 1.5 0x10 99999999999999999999; do
+    refused 2 "--top-k is $bad, $whole 0 to 4294967295" "$G" run -m "$tiny" "--top-k=$bad" hi
+done
+refused 2 "--top-k is 4294967296, $whole 0 to" "$G" run -m "$tiny" --top-k 4294967296 hi
+refused 2 "--max-tokens is 0, $whole 1 to" "$G" run -m "$tiny" --max-tokens 0 hi
+refused 2 "--ctx is 1, $whole 2 to" "$G" run -m "$tiny" --ctx 1 hi
+refused 2 "--top is 0, $whole 1 to" "$G" logits -m "$tiny" --top 0 hi
+refused 2 "--seed is 9223372036854775808, $whole 0 to" "$G" run -m "$tiny" --seed 9223372036854775808 hi
+for bad in abc '' nan inf -0.1 101 1x ' 1'; do
+    refused 2 "--temp is $bad, expected a number from 0 to 100" "$G" run -m "$tiny" "--temp=$bad" hi
+done
+refused 2 '--top-p is 1.1, expected a number from 0 to 1' "$G" run -m "$tiny" --top-p 1.1 hi
+refused 2 '--min-p is -1, expected a number from 0 to 1' "$G" run -m "$tiny" --min-p -1 hi
+refused 2 '--repeat-penalty is 0, expected' "$G" run -m "$tiny" --repeat-penalty 0 hi
+refused 2 '--presence-penalty is 1000, expected' "$G" run -m "$tiny" --presence-penalty 1000 hi
+for bad in 5 =5 x=5 5= 5=x -5=1 5=1001; do
+    refused 2 "--logit-bias is $bad, expected a token id" "$G" run -m "$tiny" --logit-bias "$bad" hi
+done
+for bad in '' ',' '1,' ',1' '1,,2' '1,x' -1 2147483648; do
+    refused 2 "--tokens is $bad, expected token ids" "$G" logits -m "$tiny" "--tokens=$bad"
+done
+refused 2 '--tokens is the prompt' "$G" logits -m "$tiny" --tokens 2,3 hello
+refused 2 '--system is chat and --raw is not' "$G" run -m "$tiny" --raw --system x hi
+refused 2 '--no-bos and --no-special go with --raw' "$G" run -m "$tiny" --no-bos hi
+refused 2 '--stop is empty' "$G" run -m "$tiny" --stop '' hi
+refused 2 'the prompt is empty' "$G" run -m "$tiny"
+
+# At a terminal, a missing prompt is a mistake and not a wait.
+if command -v script >/dev/null; then
+    for command in run tokenize logits; do
+        try timeout 20 script -qec "'$G' $command -m '$tiny' </dev/tty" /dev/null
+        check "no prompt at a terminal" rc_is 2
+        check "says so" out_has 'there is no prompt'
+    done
+    rm "$tiny"
+    try script -qec "'$G' synth '$tiny'" /dev/null
+    check "progress at a terminal" out_matches '\[=* *\] +[0-9]+% [0-9.]+ [a-zA-Z]+ [0-9.]+ [a-zA-Z]+/s'
+    check "is erased" out_has $'\r\033[K'
+else
+    echo "skip: script(1) is not here, so nothing was tried at a terminal"
+fi
+finish
