@@ -31,7 +31,7 @@ AR := ar
 CC := $(if $(filter cov fuzz werror-clang,$(CONFIG)),$(CLANG),$(GCC))
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes -Wstrict-prototypes \
-        -Wvla -Wpointer-arith -Wundef
+        -Wvla -Wpointer-arith -Wundef -Wno-psabi
 STD := -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE
 SANITIZE := -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS.release := -O2 -g -DNDEBUG
@@ -96,6 +96,12 @@ $(B)/%.o: %.c $(B)/flags
 	$(call say,CC  )
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+# A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled.
+ISA_FLAGS.avx2 := -O3 -mavx2 -mf16c
+ISA_FLAGS.avx512 := -O3 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+$(filter %_avx2.o,$(LIB_OBJ)): CFLAGS += $(ISA_FLAGS.avx2)
+$(filter %_avx512.o,$(LIB_OBJ)): CFLAGS += $(ISA_FLAGS.avx512)
 
 $(TEST_OBJ): CPPFLAGS += -Itests
 

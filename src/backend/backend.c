@@ -6,7 +6,8 @@
 #include "backend/backends.h"
 
 /* Best first: "auto" is the first. */
-static const gm_backend_ops *const table[] = {&gm_backend_ref, &gm_backend_ref_int8};
+static const gm_backend_ops *const table[] = {&gm_backend_cpu, &gm_backend_ref,
+                                              &gm_backend_ref_int8};
 
 const gm_backend_ops *gm_backend_at(size_t i)
 {

@@ -29,6 +29,7 @@ typedef uint64_t gm_ticket;
 
 typedef struct gm_backend_cfg {
     uint32_t n_threads;        /* 0: the backend's choice                                    */
+    uint32_t isa_masked;       /* instruction sets not to use, bits of the backend's own          */
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
 } gm_backend_cfg;
@@ -82,6 +83,7 @@ typedef struct gm_result {
 typedef struct gm_backend_ops {
     const char *name;  /* as users write it   */
     const char *about; /* one line for --help */
+    bool any_rows;     /* an exec serves fewer rows as well as a smaller one would: one is enough */
 
     gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
     void (*close)(gm_backend *be);

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 
+extern const gm_backend_ops gm_backend_cpu;
 extern const gm_backend_ops gm_backend_ref;
 extern const gm_backend_ops gm_backend_ref_int8;
 

@@ -69,14 +69,28 @@ gm_status gm_slots_check_plan(const gm_slots *s, const gm_plan *p, gm_err *err)
     return GM_OK;
 }
 
+static bool is_set_ok(const gm_kv_desc *d, const gm_step *s, const gm_slot_set *set)
+{
+    bool ok = set->slot < d->n_slots && set->n_bias <= d->max_bias &&
+              (uint64_t)set->bias_first + set->n_bias <= s->n_biases;
+    for (uint32_t i = 0; ok && i < set->n_bias; i++) {
+        const int32_t id = gm_step_biases(s)[set->bias_first + i].id;
+        ok = id >= 0 && (uint32_t)id < d->n_vocab;
+    }
+    return ok;
+}
+
 /* Numbers that would read or write outside the tables are refused. They are the engine's mistakes,
  * and here is where such a mistake should be seen first. */
 static gm_status check_edits(const gm_kv_desc *d, const gm_step *s, gm_err *err)
 {
     for (uint32_t i = 0; i < s->n_sets; i++) {
-        const gm_slot_set *const set = &gm_step_sets(s)[i];
-        if (set->slot >= d->n_slots || set->n_bias > d->max_bias)
+        if (!is_set_ok(d, s, &gm_step_sets(s)[i]))
             return gm_fail(err, GM_E_ARG, 0, "step: setting %" PRIu32 " is out of bounds", i);
+    }
+    if (s->n_masks && 32ull * s->limits.mask_words < d->n_vocab) {
+        return gm_fail(err, GM_E_ARG, 0, "step: masks have %llu bits, expected %" PRIu32,
+                       32ull * s->limits.mask_words, d->n_vocab);
     }
     for (uint32_t i = 0; i < s->n_counts; i++) {
         const gm_count_edit *const e = &gm_step_counts(s)[i];
@@ -141,7 +155,7 @@ static void slot_set(gm_slots *s, const gm_step *step, const gm_slot_set *set)
     memset(slot->counts, 0, s->desc.n_vocab * sizeof *slot->counts);
 }
 
-static uint16_t saturated(int32_t count)
+static uint16_t saturated(int64_t count)
 {
     return (uint16_t)(count < 0 ? 0 : count > UINT16_MAX ? UINT16_MAX : count);
 }
@@ -154,8 +168,8 @@ gm_status gm_slots_apply(gm_slots *s, const gm_step *step, gm_err *err)
     for (uint32_t i = 0; i < step->n_counts; i++) {
         const gm_count_edit *const e = &gm_step_counts(step)[i];
         gm_draw_count *const c = &s->at[e->slot].counts[e->id];
-        c->prompt = saturated(c->prompt + e->prompt);
-        c->answer = saturated(c->answer + e->answer);
+        c->prompt = saturated((int64_t)c->prompt + e->prompt);
+        c->answer = saturated((int64_t)c->answer + e->answer);
     }
     for (uint32_t i = 0; i < step->n_edits; i++) {
         const gm_page_edit *const e = &gm_step_edits(step)[i];
@@ -166,7 +180,8 @@ gm_status gm_slots_apply(gm_slots *s, const gm_step *step, gm_err *err)
 
 int64_t gm_slots_token(const gm_slots *s, const gm_step_row *row)
 {
-    return row->kind == GM_ROW_LAST && s ? (int64_t)s->at[row->slot].last : (int64_t)row->src;
+    if (row->kind == GM_ROW_ID) return row->src;
+    return row->kind == GM_ROW_LAST && s ? s->at[row->slot].last : -1;
 }
 
 static int32_t draw(gm_slots *s, const gm_answer *a)
@@ -197,6 +212,6 @@ void gm_slots_answer(gm_slots *s, const gm_answer *a, gm_result_out *out)
     }
     if (o->want & GM_WANT_DRAW) {
         out->token = draw(s, a);
-        out->logprob = (float)((double)a->logits[out->token] - gm_draw_logsum(a->logits, a->n));
+        out->logprob = (float)((double)a->logits[out->token] - a->logsum);
     }
 }

@@ -37,7 +37,7 @@ gm_status gm_slots_check_plan(const gm_slots *s, const gm_plan *p, gm_err *err);
  * are checked and left to the backend. */
 gm_status gm_slots_apply(gm_slots *s, const gm_step *step, gm_err *err);
 
-/* The token id of a row that has one: its own, or the one its slot drew last. */
+/* The token id of a row: its own, or the one its slot drew last; -1 where there is none. */
 int64_t gm_slots_token(const gm_slots *s, const gm_step_row *row);
 
 static inline uint32_t gm_slots_page(const gm_slots *s, uint32_t slot, uint32_t layer, uint32_t pos)
@@ -52,6 +52,7 @@ typedef struct gm_answer {
     uint32_t i;
     const float *logits;
     uint32_t n;
+    double logsum; /* gm_draw_logsum of the row, by whatever means */
     const gm_draw_scratch *scratch;
     gm_candidate *top;
 } gm_answer;

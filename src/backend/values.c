@@ -3,36 +3,33 @@
 
 #include "base/mem.h"
 
-static uint64_t value_len(const gm_plan *p, gm_val v, gm_bucket bucket)
-{
-    const uint64_t rows = p->vals[v].rows == GM_ROWS_ALL ? bucket.rows : bucket.outs;
-    return rows * p->vals[v].cols;
-}
-
 /* The last op that reads a value; outputs are read after the last op. */
 static size_t last_use(const gm_plan *p, gm_val v)
 {
     size_t last = p->vals[v].op;
     for (size_t i = last; i < p->n_ops; i++) {
-        if (p->ops[i].in[0] == v || p->ops[i].in[1] == v)
-            last = p->ops[i].kind == GM_OP_OUTPUT ? p->n_ops : i;
+        if (p->ops[i].in[0] != v && p->ops[i].in[1] != v) continue;
+        if (p->ops[i].kind == GM_OP_OUTPUT) return p->n_ops;
+        last = i;
     }
     return last;
 }
 
-/* A free buffer of just that length, or a new one; its index goes to *at. */
-static gm_status buf_take(gm_values *v, uint64_t len, size_t *at, gm_err *err)
+/* A free buffer of the value's shape, or a new one; its index goes to *at. */
+static gm_status buf_take(gm_values *v, const gm_valinfo *val, gm_bucket bucket, size_t *at,
+                          gm_err *err)
 {
     for (size_t i = 0; i < v->n_bufs; i++) {
-        if (!v->bufs[i].busy && v->bufs[i].len == len) {
-            v->bufs[i].busy = true;
-            *at = i;
-            return GM_OK;
-        }
+        gm_valuebuf *const b = &v->bufs[i];
+        if (b->busy || b->rows != val->rows || b->cols != val->cols) continue;
+        b->busy = true;
+        *at = i;
+        return GM_OK;
     }
     GM_TRY(gm_mem_grow(&v->bufs, &v->cap_bufs, v->n_bufs + 1, sizeof *v->bufs, "buffers", err));
-    gm_valuebuf b = {.len = len, .busy = true};
-    GM_TRY(gm_mem_alloc(&b.data, len, sizeof *b.data, "a value of the plan", err));
+    gm_valuebuf b = {.rows = val->rows, .cols = val->cols, .busy = true};
+    const uint64_t rows = val->rows == GM_ROWS_ALL ? bucket.rows : bucket.outs;
+    GM_TRY(gm_mem_alloc(&b.data, rows * val->cols, sizeof *b.data, "a value of the plan", err));
     *at = v->n_bufs;
     v->bufs[v->n_bufs++] = b;
     return GM_OK;
@@ -45,7 +42,7 @@ static gm_status place(gm_values *v, const gm_plan *p, gm_bucket bucket, size_t 
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
         if (op->out && op->kind != GM_OP_CACHE) {
-            GM_TRY(buf_take(v, value_len(p, op->out, bucket), &held[op->out], err));
+            GM_TRY(buf_take(v, &p->vals[op->out], bucket, &held[op->out], err));
             v->at[op->out] = v->bufs[held[op->out]].data;
         }
         for (int k = 0; k < 2; k++) {

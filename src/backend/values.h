@@ -10,8 +10,9 @@
 
 typedef struct gm_valuebuf {
     float *data;
-    uint64_t len;
-    bool busy; /* while placing: a value that is still read lies in it */
+    uint32_t rows, cols; /* as in gm_valinfo: values share only with their like, so that a row of
+                            one lies where the same row of the other did */
+    bool busy;           /* while placing: a value that is still read lies in it */
 } gm_valuebuf;
 
 typedef struct gm_values {

@@ -15,6 +15,22 @@ gm_status gm_mem_alloc(void *out, size_t n, size_t size, const char *what, gm_er
     return GM_OK;
 }
 
+gm_status gm_mem_alloc_aligned(void *out, size_t n, size_t size, const char *what, gm_err *err)
+{
+    uint64_t bytes = 0;
+    void *p = NULL;
+    const bool fits =
+        gm_size_mul(n, size, &bytes) && gm_size_align(bytes, 64, &bytes) && bytes <= SIZE_MAX;
+    if (fits) p = aligned_alloc(64, bytes ? (size_t)bytes : 64);
+    memcpy(out, &p, sizeof p);
+    if (!p) {
+        return gm_fail(err, GM_E_NOMEM, 0, "memory: %s needs %zu x %zu bytes and there are none",
+                       what, n, size);
+    }
+    memset(p, 0, (size_t)bytes);
+    return GM_OK;
+}
+
 gm_status gm_mem_grow(void *ptr, size_t *cap, size_t need, size_t size, const char *what,
                       gm_err *err)
 {

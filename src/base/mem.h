@@ -20,6 +20,9 @@
  * GM_OK, not even for n = 0. `what` names the thing in the error sentence. */
 gm_status gm_mem_alloc(void *out, size_t n, size_t size, const char *what, gm_err *err);
 
+/* The same for things that vector registers want on a 64-byte border. */
+gm_status gm_mem_alloc_aligned(void *out, size_t n, size_t size, const char *what, gm_err *err);
+
 /* Grows the array *ptr (may be NULL) to hold at least `need` elements, doubling *cap; the new
  * tail is not initialised. On failure *ptr and *cap are as they were. */
 gm_status gm_mem_grow(void *ptr, size_t *cap, size_t need, size_t size, const char *what,

@@ -21,7 +21,7 @@ gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     GM_TRY(r->ops->open(&r->be, &cfg->be, err));
     GM_TRY(r->ops->load(r->be, &m->plan.weights, NULL, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
-    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS; i++) {
+    for (uint32_t i = r->ops->any_rows ? GM_RUNNER_BUCKETS - 1 : 0; i < GM_RUNNER_BUCKETS; i++) {
         const uint32_t rows = 1u << i;
         const gm_bucket bucket = {rows, rows < cfg->kv.n_slots ? rows : cfg->kv.n_slots};
         GM_TRY(r->ops->lower(r->be, r->weights, r->kv, &m->plan, bucket, &r->exec[i], err));
@@ -43,7 +43,7 @@ void gm_runner_deinit(gm_runner *r)
 gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err)
 {
     uint32_t bucket = 0;
-    while (bucket + 1 < GM_RUNNER_BUCKETS && s->n_rows > 1u << bucket)
+    while (bucket + 1 < GM_RUNNER_BUCKETS && (!r->exec[bucket] || s->n_rows > 1u << bucket))
         bucket++;
     return r->ops->run(r->exec[bucket], s, t, err);
 }

@@ -9,7 +9,7 @@
 #include "backend/backend.h"
 #include "model/model.h"
 
-#define GM_RUNNER_BUCKETS 7 /* steps of 1, 2, 4 .. 64 rows */
+#define GM_RUNNER_BUCKETS 10 /* steps of 1, 2, 4 .. 512 rows */
 #define GM_RUNNER_ROWS    (1u << (GM_RUNNER_BUCKETS - 1))
 
 typedef struct gm_runner {

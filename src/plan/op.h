@@ -63,7 +63,8 @@ typedef struct gm_numerics {
     uint32_t act[2];    /* GM_ACT_*, for each weight                                      */
     uint32_t k_parts;   /* parts a product's sum is cut into, each summed in order, then
                            added in order; 1: one running sum                             */
-    uint32_t key_split; /* keys of attention in one part, parts joined in order; 0: one   */
+    uint32_t key_split; /* keys of attention in one part, counted from position 0, parts
+                           joined in order                                                */
 } gm_numerics;
 
 typedef struct gm_norm {

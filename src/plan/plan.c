@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Building a plan. Each gm_op_* function checks its arguments, appends one op
  * and one value, and returns the value. After the first mistake p->err is set and
- * every later call returns 0, the value that is none; a function given 0 stays
- * silent, because the mistake that made it 0 has already been written down. */
+ * every later call returns 0, the value that is none. */
 
 #include "plan/plan.h"
 
@@ -10,15 +9,20 @@
 
 #include "base/mem.h"
 
+/* Keys of attention that are summed as one piece, by absolute position: enough pieces for every core
+ * at long contexts, few enough that joining them costs nothing. */
+#define KEY_SPLIT 512
+
 static gm_val mistake(gm_plan *p, const char *what)
 {
     if (p->err.code == GM_OK) gm_fail(&p->err, GM_E_ARG, 0, "plan: %s", what);
     return 0;
 }
 
-static bool is_value(const gm_plan *p, gm_val v)
+static bool is_value(gm_plan *p, gm_val v)
 {
-    return v != 0 && v < p->n_vals && p->err.code == GM_OK;
+    if (v == 0 || v >= p->n_vals) mistake(p, "an op reads a value that no op made");
+    return p->err.code == GM_OK;
 }
 
 static bool is_matrix(gm_plan *p, gm_val v)
@@ -26,6 +30,14 @@ static bool is_matrix(gm_plan *p, gm_val v)
     if (!is_value(p, v)) return false;
     if (p->vals[v].is_cache) mistake(p, "a cache stands where a matrix is wanted");
     return !p->vals[v].is_cache;
+}
+
+/* A matrix with a row for each row of the step, so that a row's position is known. */
+static bool has_positions(gm_plan *p, gm_val v)
+{
+    if (!is_matrix(p, v)) return false;
+    if (p->vals[v].rows != GM_ROWS_ALL) mistake(p, "what has positions must be of all rows");
+    return p->vals[v].rows == GM_ROWS_ALL;
 }
 
 static uint32_t cols_of(const gm_plan *p, gm_val v)
@@ -43,7 +55,7 @@ static const gm_tensor *weight(gm_plan *p, gm_wid w, uint64_t rows, uint64_t col
     }
     const gm_tensor *const t = &p->weights.at[w];
     const uint64_t r = gm_tensor_rows(t), c = gm_tensor_cols(t);
-    if ((rows && r != rows) || (cols && c != cols) || r > UINT32_MAX || c > UINT32_MAX) {
+    if ((rows && r != rows) || (cols && c != cols) || r - 1 >= UINT32_MAX || c - 1 >= UINT32_MAX) {
         gm_fail(&p->err, GM_E_FORMAT, 0,
                 "plan: tensor %s is [%" PRIu64 ", %" PRIu64 "], expected [%" PRIu64 ", %" PRIu64
                 "]",
@@ -87,6 +99,7 @@ gm_val gm_op_input_rows(gm_plan *p, gm_wid embed, float scale)
 
 gm_val gm_op_input_given(gm_plan *p, uint32_t cols)
 {
+    if (cols == 0) return mistake(p, "given rows are empty");
     return append(p, (gm_op){.kind = GM_OP_INPUT_GIVEN}, GM_ROWS_ALL, cols);
 }
 
@@ -108,7 +121,7 @@ gm_val gm_op_matmul(gm_plan *p, gm_val x, gm_wid w)
 
 gm_val gm_op_norm_rope(gm_plan *p, gm_val x, const gm_norm *norm, const gm_rope *rope)
 {
-    if (!is_matrix(p, x)) return 0;
+    if (!has_positions(p, x)) return 0;
     const gm_tensor *const t = weight(p, norm->weight, 1, 0);
     if (!t) return 0;
     const uint64_t head_dim = gm_tensor_cols(t);
@@ -120,7 +133,7 @@ gm_val gm_op_norm_rope(gm_plan *p, gm_val x, const gm_norm *norm, const gm_rope 
 
 gm_val gm_op_cache(gm_plan *p, uint32_t layer, gm_val k, gm_val v, const gm_attn *attn)
 {
-    if (!is_matrix(p, k) || !is_matrix(p, v)) return 0;
+    if (!has_positions(p, k) || !has_positions(p, v)) return 0;
     const uint32_t width = attn->n_kv_head * attn->head_dim;
     if (cols_of(p, k) != width || cols_of(p, v) != width)
         return mistake(p, "rows for the cache are not n_kv_head x head_dim wide");
@@ -130,13 +143,20 @@ gm_val gm_op_cache(gm_plan *p, uint32_t layer, gm_val k, gm_val v, const gm_attn
 
 gm_val gm_op_attend(gm_plan *p, gm_val q, gm_val cache, const gm_attn *attn)
 {
-    if (!is_matrix(p, q) || !is_value(p, cache)) return 0;
+    if (!has_positions(p, q) || !is_value(p, cache)) return 0;
     if (!p->vals[cache].is_cache) return mistake(p, "attention wants a cache");
+    const gm_attn *const made = &p->ops[p->vals[cache].op].attn;
+    if (attn->class != made->class || attn->n_kv_head != made->n_kv_head ||
+        attn->head_dim != made->head_dim)
+        return mistake(p, "attention and its cache differ in class or heads");
     if (cols_of(p, q) != attn->n_head * attn->head_dim || attn->n_head % attn->n_kv_head)
         return mistake(p, "queries are not n_head x head_dim wide, or heads do not share evenly");
-    const uint32_t layer = p->ops[p->vals[cache].op].layer;
-    return append(p, (gm_op){.kind = GM_OP_ATTEND, .layer = layer, .in = {q, cache}, .attn = *attn},
-                  p->vals[q].rows, cols_of(p, q));
+    const gm_op op = {.kind = GM_OP_ATTEND,
+                      .layer = p->ops[p->vals[cache].op].layer,
+                      .in = {q, cache},
+                      .attn = *attn,
+                      .num.key_split = KEY_SPLIT};
+    return append(p, op, p->vals[q].rows, cols_of(p, q));
 }
 
 gm_val gm_op_norm_add(gm_plan *p, gm_val x, gm_val y, const gm_norm *norm)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/step.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -119,6 +120,24 @@ bool gm_step_put_mask(gm_step *s, const uint32_t *words, uint32_t *index)
     *index = s->n_masks;
     return put(s, s->masks_off, &s->n_masks, s->limits.masks, words,
                sizeof *words * s->limits.mask_words);
+}
+
+gm_status gm_step_check(const gm_step *s, uint32_t max_rows, uint32_t max_outs, gm_err *err)
+{
+    if (s->n_rows > max_rows || s->n_outs > max_outs) {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "step: %" PRIu32 " rows and %" PRIu32 " outputs, expected at most %" PRIu32
+                       " and %" PRIu32,
+                       s->n_rows, s->n_outs, max_rows, max_outs);
+    }
+    for (uint32_t i = 0; i < s->n_outs; i++) {
+        const gm_step_out *const o = &gm_step_outs(s)[i];
+        if (o->row >= s->n_rows || o->n_top > GM_TOP_MAX ||
+            (o->mask != GM_NO_MASK && o->mask >= s->n_masks)) {
+            return gm_fail(err, GM_E_ARG, 0, "step: output %" PRIu32 " is out of bounds", i);
+        }
+    }
+    return GM_OK;
 }
 
 const gm_step_row *gm_step_rows(const gm_step *s)

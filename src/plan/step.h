@@ -124,6 +124,10 @@ bool gm_step_put_count(gm_step *s, const gm_count_edit *edit);
 bool gm_step_put_given(gm_step *s, const float *row, uint32_t *index);
 bool gm_step_put_mask(gm_step *s, const uint32_t *words, uint32_t *index);
 
+/* For backends: whether the step has at most that many rows and outputs, each output of a row and a
+ * mask that are there. */
+gm_status gm_step_check(const gm_step *s, uint32_t max_rows, uint32_t max_outs, gm_err *err);
+
 /* The parts, for backends. */
 const gm_step_row *gm_step_rows(const gm_step *s);
 const gm_step_seg *gm_step_segs(const gm_step *s);

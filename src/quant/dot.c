@@ -66,8 +66,12 @@ float gm_dot_exact(const float *w, const float *x, size_t n)
 
 float gm_dot_f32(const float *w, const float *x, size_t n)
 {
-    float acc = 0;
+    float acc[16] = {0};
     for (size_t i = 0; i < n; i++)
-        acc += w[i] * x[i];
-    return acc;
+        acc[i % 16] += w[i] * x[i];
+    for (size_t half = 8; half; half /= 2) {
+        for (size_t i = 0; i < half; i++)
+            acc[i] += acc[i + half];
+    }
+    return acc[0];
 }

@@ -24,8 +24,9 @@
  *            dx * (d * S - dmin * M)
  *
  *        |S| < 2^24 for every format, so S and M are exact as float32 too. Where the
- *        weights are plain floats the activations stay float32 and the products are
- *        summed in float32, in order. */
+ *        weights are plain floats the activations stay float32: product i goes to
+ *        running sum i % 16, and the sixteen are then folded in halves (0 + 8, 1 + 9,
+ *        ..), which is what vector registers do. */
 
 #include "quant/tensor.h"
 

@@ -80,6 +80,8 @@ static void test_matches_transformers(void **state)
     check(*state, &(forward_opts){"ref", 0});
     check(*state, &(forward_opts){"ref", 7});
     check(*state, &(forward_opts){"ref", 1});
+    check(*state, &(forward_opts){"cpu", 0});
+    check(*state, &(forward_opts){"cpu", 7});
 }
 
 int main(void)

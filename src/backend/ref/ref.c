@@ -58,8 +58,10 @@ static gm_status ref_load(gm_backend *be, const gm_tensors *t, const gm_progress
     (void)be;
     GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "weights", err));
     (*out)->tensors = *t;
-    if (progress && progress->tell) progress->tell(progress->ctx, 1, 1);
-    return GM_OK;
+    if (!progress || !progress->tell || progress->tell(progress->ctx, 1, 1)) return GM_OK;
+    gm_mem_free(*out);
+    *out = NULL;
+    return gm_fail(err, GM_E_CANCEL, 0, "loading the weights was cancelled");
 }
 
 static void ref_unload(gm_wset *w)
@@ -78,7 +80,7 @@ static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
         const gm_opkind maker = p->ops[p->vals[v].op].kind;
         if (cols > widest) widest = cols;
         if (maker == GM_OP_GATE_UP_GELU && cols > ffn) ffn = cols;
-        if (maker == GM_OP_MATMUL && p->vals[v].rows == GM_ROWS_OUT && cols > vocab) vocab = cols;
+        if (maker == GM_OP_DRAW) vocab = p->vals[p->ops[p->vals[v].op].in[0]].cols;
     }
     const uint64_t positions = kv ? (uint64_t)kv->table_len * GM_PAGE_LEN : 1;
     GM_TRY(gm_mem_alloc(&ex->expanded, widest, sizeof *ex->expanded, "scratch", err));
@@ -136,12 +138,7 @@ static gm_status ref_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_pl
 static gm_status ref_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
 {
     gm_backend *const be = ex->be;
-    if (s->n_rows > ex->bucket.rows || s->n_outs > ex->bucket.outs) {
-        return gm_fail(err, GM_E_ARG, 0,
-                       "step: %" PRIu32 " rows and %" PRIu32 " outputs, expected at most %" PRIu32
-                       " and %" PRIu32,
-                       s->n_rows, s->n_outs, ex->bucket.rows, ex->bucket.outs);
-    }
+    GM_TRY(gm_step_check(s, ex->bucket.rows, ex->bucket.outs, err));
     if (be->n_run - be->n_waited >= GM_TICKETS)
         return gm_fail(err, GM_E_ARG, 0, "step: %d steps are under way already", GM_TICKETS);
     be->pending[be->n_run % GM_TICKETS].ex = ex;
@@ -150,23 +147,10 @@ static gm_status ref_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *er
     return GM_OK;
 }
 
-static gm_status check_outs(const gm_step *s, gm_err *err)
-{
-    for (uint32_t i = 0; i < s->n_outs; i++) {
-        const gm_step_out *const o = &gm_step_outs(s)[i];
-        if (o->row >= s->n_rows || o->n_top > GM_TOP_MAX ||
-            (o->mask != GM_NO_MASK && o->mask >= s->n_masks)) {
-            return gm_fail(err, GM_E_ARG, 0, "step: output %" PRIu32 " is out of bounds", i);
-        }
-    }
-    return GM_OK;
-}
-
 /* One step, top to bottom. */
 static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
 {
     ex->step = s;
-    GM_TRY(check_outs(s, err));
     if (ex->kv) GM_TRY(gm_ref_kv_apply(ex->kv, s, err));
     for (uint32_t i = 0; i < s->n_outs; i++)
         ex->out[i] = (gm_result_out){.token = -1};

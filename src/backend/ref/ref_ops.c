@@ -225,12 +225,15 @@ static void softcap(gm_exec *ex, const gm_op *op)
 
 static void draw(gm_exec *ex, const gm_op *op)
 {
+    const uint32_t n = ex->plan->vals[op->in[0]].cols;
     for (uint32_t i = 0; i < ex->step->n_outs; i++) {
+        const float *const logits = row_of(ex, op->in[0], i);
         const gm_answer answer = {
             .step = ex->step,
             .i = i,
-            .logits = row_of(ex, op->in[0], i),
-            .n = ex->plan->vals[op->in[0]].cols,
+            .logits = logits,
+            .n = n,
+            .logsum = gm_draw_logsum(logits, n),
             .scratch = &ex->draw,
             .top = ex->top + (size_t)i * GM_TOP_MAX,
         };

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* Panels in portable C: any format through its quant/ function, any kind by the
+ * law as written. */
+
+#include "backend/cpu/generic/generic.h"
+
+/* Row r's part of a block of the format, as blocks first .. of the panel. */
+static void place_row(const gm_qints *b, uint32_t block_len, int32_t zero, uint32_t r,
+                      uint32_t first, gm_panel *out)
+{
+    for (uint32_t i = 0; i < block_len; i++) {
+        const uint32_t k = i % GM_ACT_BLOCK;
+        out->code[first + i / GM_ACT_BLOCK][k / 4][r][k % 4] = (uint8_t)(b->q[i] + zero);
+    }
+    for (uint32_t i = 0; i < block_len / GM_ACT_BLOCK; i++) {
+        out->d[first + i][r] = b->d;
+        out->dmin[first + i][r] = b->dmin;
+        for (uint32_t half = 0; half < 2; half++) {
+            out->sc[first + i][half][r] = b->sc[2 * i + half];
+            out->m[first + i][half][r] = b->m[2 * i + half];
+        }
+    }
+}
+
+static void unpack(gm_qtype type, const uint8_t *const *row, size_t off, uint32_t n_blocks,
+                   gm_panel *out)
+{
+    const gm_qtype_info *const t = gm_qtype_find((uint32_t)type);
+    const int32_t zero = gm_panelfmt_find(type)->zero;
+    gm_qints ints;
+    const uint32_t step = t->block_len / GM_ACT_BLOCK;
+    for (uint32_t r = 0; r < GM_PANEL_ROWS; r++) {
+        for (uint32_t b = 0; b < n_blocks; b += step) {
+            t->unpack(row[r] + off + (size_t)(b / step) * t->block_size, &ints);
+            place_row(&ints, t->block_len, zero, r, b, out);
+        }
+    }
+}
+
+/* S and M of one row's block. */
+static gm_blocksum block_sum(const gm_panelmul *a, uint32_t b, uint32_t r, size_t col)
+{
+    const gm_acts *const x = a->x;
+    gm_blocksum s = {0, 0};
+    for (uint32_t half = 0; half < 2; half++) {
+        const size_t k = a->k0 + (size_t)b * GM_ACT_BLOCK + half * GM_QGROUP;
+        const int8_t *const xq = x->q + col * x->k + k;
+        const int32_t sum = x->sum[(col * x->k + k) / GM_QGROUP];
+        int32_t p = -a->zero * sum;
+        for (uint32_t i = 0; i < GM_QGROUP; i++)
+            p += a->panel->code[b][4 * half + i / 4][r][i % 4] * xq[i];
+        s.s += a->panel->sc[b][half][r] * p;
+        s.m += a->panel->m[b][half][r] * sum;
+    }
+    return s;
+}
+
+static void mul(const gm_panelmul *a)
+{
+    for (uint32_t c = 0; c < a->n_cols; c++) {
+        const size_t col = a->col_first + c;
+        const float *const scale = a->x->scale + (col * a->x->k + a->k0) / GM_ACT_BLOCK;
+        for (uint32_t b = 0; b < a->n_blocks; b++) {
+            for (uint32_t r = 0; r < GM_PANEL_ROWS; r++) {
+                const gm_blocksum s = block_sum(a, b, r, col);
+                a->acc[c * GM_PANEL_ROWS + r] +=
+                    scale[b] * (a->panel->d[b][r] * (float)s.s - a->panel->dmin[b][r] * (float)s.m);
+            }
+        }
+    }
+}
+
+#define UNPACK(name, type)                                                                        \
+    static void name##_c(const uint8_t *const *row, size_t off, uint32_t n_blocks, gm_panel *out) \
+    {                                                                                             \
+        unpack(type, row, off, n_blocks, out);                                                    \
+    }
+
+UNPACK(q4_0, GM_QTYPE_Q4_0)
+UNPACK(q4_1, GM_QTYPE_Q4_1)
+UNPACK(q5_0, GM_QTYPE_Q5_0)
+UNPACK(q5_1, GM_QTYPE_Q5_1)
+UNPACK(q8_0, GM_QTYPE_Q8_0)
+UNPACK(q2_k, GM_QTYPE_Q2_K)
+UNPACK(q3_k, GM_QTYPE_Q3_K)
+UNPACK(q4_k, GM_QTYPE_Q4_K)
+UNPACK(q5_k, GM_QTYPE_Q5_K)
+UNPACK(q6_k, GM_QTYPE_Q6_K)
+UNPACK(iq4_nl, GM_QTYPE_IQ4_NL)
+UNPACK(iq4_xs, GM_QTYPE_IQ4_XS)
+
+void gm_kernels_panel_c(gm_kernels *k)
+{
+    k->unpack[GM_QTYPE_Q4_0] = q4_0_c;
+    k->unpack[GM_QTYPE_Q4_1] = q4_1_c;
+    k->unpack[GM_QTYPE_Q5_0] = q5_0_c;
+    k->unpack[GM_QTYPE_Q5_1] = q5_1_c;
+    k->unpack[GM_QTYPE_Q8_0] = q8_0_c;
+    k->unpack[GM_QTYPE_Q2_K] = q2_k_c;
+    k->unpack[GM_QTYPE_Q3_K] = q3_k_c;
+    k->unpack[GM_QTYPE_Q4_K] = q4_k_c;
+    k->unpack[GM_QTYPE_Q5_K] = q5_k_c;
+    k->unpack[GM_QTYPE_Q6_K] = q6_k_c;
+    k->unpack[GM_QTYPE_IQ4_NL] = iq4_nl_c;
+    k->unpack[GM_QTYPE_IQ4_XS] = iq4_xs_c;
+    for (int kind = 0; kind < GM_PANEL_KINDS; kind++)
+        k->mul[kind] = mul;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_CPU_KERNELS_H
+#define GM_BACKEND_CPU_KERNELS_H
+
+/* The kernel table of the CPU backend. Filled once, weakest rung first, each rung
+ * replacing what it does better, so that a mask of features walks every rung on one
+ * machine. All rungs give the same bits: they do the same operations in the same
+ * order, sixteen lanes at a time, whatever the width of a register. */
+
+#include "backend/cpu/panel.h"
+
+#define GM_KERNEL_TYPES 32 /* past the largest gm_qtype */
+#define GM_KV_TYPES     3
+
+/* Rungs, as bits of what the processor and the system offer. */
+enum { GM_ISA_AVX2 = 1, GM_ISA_AVX512 = 2, GM_ISA_ALL = 3 };
+
+/* KV rows are padded with zeros to a multiple of this. */
+#define GM_KV_PAD 32
+
+/* Cells [cell_first, cell_first + n) of one page, of one KV head. */
+typedef struct gm_kvcells {
+    const uint8_t *base; /* the page's rows of this layer, head, and K or V */
+    uint32_t stride;     /* bytes of a row                                  */
+    uint32_t cell_first, n;
+    uint32_t len;   /* values in a row, padded                              */
+    uint32_t group; /* query heads that share the KV head                   */
+} gm_kvcells;
+
+typedef struct gm_kernels {
+    /* Products of quantised weights: panel.h. */
+    gm_unpack_fn *unpack[GM_KERNEL_TYPES]; /* by gm_qtype; NULL for plain floats */
+    gm_panelmul_fn *mul[GM_PANEL_KINDS];
+
+    /* One row of n plain floats (F32, F16 or BF16) with n_cols rows of activations, x_stride apart:
+     * out[c * out_stride]. */
+    void (*dots[GM_KERNEL_TYPES])(const uint8_t *w, size_t n, const float *x, size_t x_stride,
+                                  uint32_t n_cols, float *out, size_t out_stride);
+
+    /* Activations to int8 as quant/dot.h says, with sums over groups of 16. */
+    void (*quantise)(const float *x, size_t n, int8_t *q, float *scale, int32_t *sum);
+
+    /* y = x * (w + offset) / sqrt(mean(x^2) + eps); y may be x. */
+    void (*norm)(const float *x, const float *w, size_t n, float eps, float offset, float *y);
+    void (*add)(const float *x, size_t n, float *y); /* y += x */
+
+    /* Turns pairs (i, i + half) by the angles whose cosines, then sines, are at cos_sin. */
+    void (*rotate)(const float *cos_sin, size_t half, float *x);
+
+    /* gate = gelu_tanh(gate) * up */
+    void (*gelu_mul)(const float *up, size_t n, float *gate);
+
+    /* x = exp(x - max), and their sum; cap * tanh(x / cap). */
+    float (*exp_sub)(float *x, size_t n, float max);
+    void (*softcap)(float *x, size_t n, float cap);
+    double (*logsum)(const float *x, size_t n);
+
+    /* KV rows of each type: f32, f16, q8_0. */
+    void (*kv_store[GM_KV_TYPES])(const float *x, size_t len, uint8_t *row);
+    /* s[g * GM_PAGE_LEN + i] = scale * q[g] . k[i] for every cell and head; q is [group, len]. */
+    void (*kv_scores[GM_KV_TYPES])(const gm_kvcells *k, const float *q, float scale, float *s);
+    /* acc[g] = acc[g] * keep[g] + sum of p[g * GM_PAGE_LEN + i] v[i]; acc is [group, len]. */
+    void (*kv_mix[GM_KV_TYPES])(const gm_kvcells *v, const float *p, const float *keep, float *acc);
+} gm_kernels;
+
+/* The rungs this machine has: instructions, and registers that the system saves (XCR0). */
+uint32_t gm_isa_detect(void);
+
+/* Fills the table with the best of the rungs in `isa`. */
+void gm_kernels_init(gm_kernels *k, uint32_t isa);
+
+/* Index into the KV kernels, or -1 for a type that a cache cannot have; and a row's bytes. */
+int gm_kv_index(gm_qtype type);
+uint32_t gm_kv_row_size(gm_qtype type, uint32_t len);
+
+/* gm_iq4_values + 128: the codes of the IQ4 formats as unsigned bytes. */
+extern const uint8_t gm_iq4_codes[16];
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE /* sched_getaffinity */
+/* Waiting has two gears. At a barrier inside a job workers spin: the others are a
+ * few microseconds away. Between jobs they spin for about as long as a client
+ * takes to come back with the next step, then sleep on a condition variable.
+ * Spinning gives the core away now and then, so that more workers than cores, or
+ * a loaded machine, costs time and never hangs. */
+
+#include "base/workers.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define SPINS_BETWEEN_JOBS 2000 /* about 100 us */
+#define SPINS_PER_YIELD    200
+
+typedef struct worker {
+    gm_workers *crew;
+    pthread_t thread;
+    uint32_t index;
+} worker;
+
+struct gm_workers {
+    uint32_t n;
+    uint32_t n_started; /* threads, without the caller */
+    worker *at;         /* [n - 1] */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    atomic_uint job_no; /* grows with each job */
+    atomic_bool stop;
+    gm_job *job;
+    void *ctx;
+    atomic_uint n_left; /* workers still in the job */
+    char apart[64];     /* what workers write and what they watch lie in different cache lines */
+    atomic_uint n_here; /* workers at the barrier */
+    char apart_too[64];
+    atomic_uint meeting; /* barriers passed */
+};
+
+static void relax(uint32_t spin)
+{
+    if (spin % SPINS_PER_YIELD == SPINS_PER_YIELD - 1)
+        sched_yield();
+    else
+        __builtin_ia32_pause();
+}
+
+/* Waits for a job newer than `seen`; false when it is time to go. */
+static bool await_job(gm_workers *w, uint32_t seen)
+{
+    for (uint32_t spin = 0; spin < SPINS_BETWEEN_JOBS; spin++) {
+        if (atomic_load(&w->job_no) != seen) return !atomic_load(&w->stop);
+        relax(spin);
+    }
+    pthread_mutex_lock(&w->lock);
+    while (atomic_load(&w->job_no) == seen)
+        pthread_cond_wait(&w->wake, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    return !atomic_load(&w->stop);
+}
+
+static void *worker_main(void *arg)
+{
+    worker *const me = arg;
+    gm_workers *const w = me->crew;
+    for (uint32_t seen = 0; await_job(w, seen); seen++) {
+        w->job(w->ctx, me->index);
+        atomic_fetch_sub(&w->n_left, 1);
+    }
+    return NULL;
+}
+
+static void announce(gm_workers *w)
+{
+    pthread_mutex_lock(&w->lock);
+    atomic_fetch_add(&w->job_no, 1);
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void gm_workers_run(gm_workers *w, gm_job *job, void *ctx)
+{
+    w->job = job;
+    w->ctx = ctx;
+    atomic_store(&w->n_left, w->n - 1);
+    if (w->n > 1) announce(w);
+    job(ctx, 0);
+    for (uint32_t spin = 0; atomic_load(&w->n_left); spin++)
+        relax(spin);
+}
+
+void gm_workers_meet(gm_workers *w)
+{
+    if (w->n == 1) return;
+    const uint32_t meeting = atomic_load(&w->meeting);
+    if (atomic_fetch_add(&w->n_here, 1) + 1 == w->n) {
+        atomic_store(&w->n_here, 0);
+        atomic_fetch_add(&w->meeting, 1);
+        return;
+    }
+    for (uint32_t spin = 0; atomic_load(&w->meeting) == meeting; spin++)
+        relax(spin);
+}
+
+uint32_t gm_workers_n(const gm_workers *w)
+{
+    return w->n;
+}
+
+/* Processors that do not share a core with a lower-numbered one, of those this process may use. */
+static uint32_t physical_cores(void)
+{
+    cpu_set_t usable;
+    uint32_t n = 0;
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &usable)) continue;
+        char path[96];
+        size_t first = cpu;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list",
+                 cpu);
+        FILE *const f = fopen(path, "r");
+        if (f && fscanf(f, "%zu", &first) != 1) first = cpu;
+        if (f) fclose(f);
+        n += first == cpu || !CPU_ISSET(first, &usable);
+    }
+    return n ? n : 1;
+}
+
+static gm_status start_threads(gm_workers *w, gm_err *err)
+{
+    GM_TRY(gm_mem_alloc(&w->at, w->n, sizeof *w->at, "workers", err));
+    for (; w->n_started + 1 < w->n; w->n_started++) {
+        worker *const me = &w->at[w->n_started];
+        *me = (worker){.crew = w, .index = w->n_started + 1};
+        const int os = pthread_create(&me->thread, NULL, worker_main, me);
+        if (os) return gm_fail(err, GM_E_IO, os, "workers: thread %u cannot be started", me->index);
+    }
+    return GM_OK;
+}
+
+gm_status gm_workers_open(gm_workers **out, uint32_t n, gm_err *err)
+{
+    *out = NULL;
+    gm_workers *w = NULL;
+    GM_TRY(gm_mem_alloc(&w, 1, sizeof *w, "workers", err));
+    w->n = n ? n : physical_cores();
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    const gm_status status = start_threads(w, err);
+    if (status == GM_OK)
+        *out = w;
+    else
+        gm_workers_close(w);
+    return status;
+}
+
+void gm_workers_close(gm_workers *w)
+{
+    if (!w) return;
+    atomic_store(&w->stop, true);
+    announce(w);
+    for (uint32_t i = 0; i < w->n_started; i++)
+        pthread_join(w->at[i].thread, NULL);
+    gm_mem_free(w->at);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    gm_mem_free(w);
+}
