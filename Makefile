@@ -146,10 +146,10 @@ export PROMPT
 run:
 	@scripts/setup run
 	@$(MAKE) CONFIG=release all build/demo.gguf
-	./gemmule run -m build/demo.gguf "$$PROMPT"
+	./gemmule run -m build/demo.gguf --max-tokens 60 "$$PROMPT"
 
 build/demo.gguf: $(B)/gemmule
-	$(B)/gemmule synth $@ --size tiny --type q8_0
+	$(B)/gemmule synth $@ --size tiny --type q8_0 --force
 
 # ---- the tests ---------------------------------------------------------------------------------
 # Each test is a command line; its name is what to type to run it again. docs/TESTING.md.

@@ -101,10 +101,12 @@ static int show(gm_session *s, const logits_opts *o, const gm_ids *ids)
     return gm_session_end(s);
 }
 
-/* A context as long as the prompt needs; a user's own is kept, to be refused if it is too short. */
-static gm_engine_args fit_context(const gm_session *s, const gm_engine_args *args, size_t n_ids)
+/* What was not asked for: the exact backend, because who asks for logits wants the truth, and a
+ * context as long as the prompt needs. A user's own is kept, to be refused if it is too short. */
+static gm_engine_args fill_in(const gm_session *s, const gm_engine_args *args, size_t n_ids)
 {
     gm_engine_args fitted = *args;
+    if (!args->backend) fitted.backend = "ref";
     const uint64_t need = n_ids ? n_ids + 1 : 2;
     if (!args->ctx.given) fitted.ctx.whole = need < s->info.n_ctx ? need : s->info.n_ctx;
     return fitted;
@@ -119,7 +121,7 @@ static int logits(gm_session *s, const logits_opts *o, const gm_bytes *text)
     if (code != GM_EXIT_OK) return code;
     const gm_ids given = {.at = tokens->at, .n = tokens->n};
     const gm_ids *const ids = tokens->n ? &given : &s->ids;
-    const gm_engine_args engine = fit_context(s, &o->engine, ids->n);
+    const gm_engine_args engine = fill_in(s, &o->engine, ids->n);
     code = gm_session_start(s, &engine);
     return code == GM_EXIT_OK ? show(s, o, ids) : code;
 }
@@ -147,7 +149,8 @@ const gm_command gm_cmd_logits = {
         "The prompt is the words given, with blanks between them, or else all of standard input,\n"
         "byte for byte, as in gemmule tokenize; or the ids of --tokens. Shown are the natural\n"
         "logarithm of each token's probability and the probability itself, before temperature\n"
-        "and penalties. --json prints {\"top\":[{\"id\":5,\"piece\":\"x\",\"logprob\":-1.5},...]}.",
+        "and penalties, computed exactly by the slow ref backend unless --backend says otherwise.\n"
+        "--json prints {\"top\":[{\"id\":5,\"piece\":\"x\",\"logprob\":-1.5},...]}.",
     .examples = "gemmule logits -m tiny.gguf \"Once upon a\"\n"
                 "gemmule logits -m tiny.gguf --tokens 2,5,7 --top 3 --json",
     .groups = groups,
