@@ -105,6 +105,13 @@ static inline void v_load16(const uint8_t *const *row, size_t off, V t[4])
     t[3] = _mm256_unpackhi_epi64(b, d);
 }
 
+static inline bool v_halves8(const uint8_t *const *row, size_t off, uint32_t size,
+                             float (*out)[GM_PANEL_ROWS])
+{
+    (void)row, (void)off, (void)size, (void)out;
+    return false;
+}
+
 #include "backend/cpu/x86/unpack_tmpl.h"
 
 void gm_kernels_unpack_avx2(gm_kernels *k)

@@ -107,6 +107,40 @@ static inline void v_load16(const uint8_t *const *row, size_t off, V t[4])
     t[3] = _mm512_unpackhi_epi64(b, d);
 }
 
+/* The first f16 of four blocks of `size` bytes, side by side. Blocks of 18 and 20 bytes have theirs
+ * in the first 64 bytes; those of 34 need 128. No byte behind the fourth block is read. */
+static inline __m128i first_halves(const uint8_t *p, uint32_t size)
+{
+    const int s = (int)size / 2;
+    const V at = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                  0, 0, 0, 0, 0, 0, (short)(3 * s), (short)(2 * s), (short)s, 0);
+    const V a = _mm512_loadu_si512(p);
+    if (size < 22) return _mm512_castsi512_si128(_mm512_permutexvar_epi16(at, a));
+    return _mm512_castsi512_si128(_mm512_permutex2var_epi16(a, at, _mm512_loadu_si512(p + 64)));
+}
+
+/* Scales of a row's eight blocks are gathered by a shuffle, and the sixteen rows transposed by
+ * v_load16 like everything else: a third of the work of sixteen times eight scalar loads. */
+static inline bool v_halves8(const uint8_t *const *row, size_t off, uint32_t size,
+                             float (*out)[GM_PANEL_ROWS])
+{
+    if (size != 18 && size != 20 && size != 34) return false;
+    __m128i halves[GM_PANEL_ROWS];
+    const uint8_t *at[GM_PANEL_ROWS];
+    for (int r = 0; r < GM_PANEL_ROWS; r++) {
+        const uint8_t *const p = row[r] + off;
+        halves[r] = _mm_unpacklo_epi64(first_halves(p, size), first_halves(p + 4 * size, size));
+        at[r] = (const uint8_t *)&halves[r];
+    }
+    V t[4];
+    v_load16(at, 0, t);
+    for (int j = 0; j < 4; j++) {
+        v_half(out[2 * j], t[j]);
+        v_half(out[2 * j + 1], v_srl(t[j], 16));
+    }
+    return true;
+}
+
 #include "backend/cpu/x86/unpack_tmpl.h"
 
 void gm_kernels_unpack_avx512(gm_kernels *k)

@@ -8,6 +8,7 @@
  *     v_and v_or v_xor v_srl v_sll v_sra v_sub32 v_mul32 v_set8 v_set32 v_shuffle8
  *     v_store(p, v)       to aligned memory
  *     v_half(p, v)        the f16 in each lane's low half, as floats, to memory
+ *     v_halves8(..)       put_halves of eight blocks, where the rung has a faster way; else false
  *     v_load16(row, off, t)   16 bytes of each of LANES rows, transposed: t[j] holds bytes
  *                         4 j .. 4 j + 3 of every row
  *     NAME(x)             the function's name on this rung
@@ -44,6 +45,7 @@ static inline void put(gm_panel *out, uint32_t b, uint32_t j, uint32_t h, V code
 static inline void put_halves(const uint8_t *const *row, size_t off, uint32_t size,
                               uint32_t n_blocks, float (*out)[GM_PANEL_ROWS])
 {
+    if (n_blocks == GM_PANEL_BLOCKS && v_halves8(row, off, size, out)) return;
     uint32_t half[GM_PANEL_BLOCKS][GM_PANEL_ROWS] __attribute__((aligned(64)));
     for (uint32_t r = 0; r < GM_PANEL_ROWS; r++) {
         for (uint32_t b = 0; b < n_blocks; b++)
