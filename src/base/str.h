@@ -33,12 +33,13 @@ static inline bool gm_str_eq(gm_str a, gm_str b)
 
 static inline bool gm_str_starts(gm_str s, gm_str prefix)
 {
-    return s.len >= prefix.len && memcmp(s.p, prefix.p, prefix.len) == 0;
+    return s.len >= prefix.len && gm_str_eq((gm_str){s.p, prefix.len}, prefix);
 }
 
 static inline bool gm_str_ends(gm_str s, gm_str suffix)
 {
-    return s.len >= suffix.len && memcmp(s.p + s.len - suffix.len, suffix.p, suffix.len) == 0;
+    if (suffix.len == 0 || s.len < suffix.len) return suffix.len == 0;
+    return memcmp(s.p + s.len - suffix.len, suffix.p, suffix.len) == 0;
 }
 
 #endif

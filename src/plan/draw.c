@@ -71,14 +71,15 @@ static void adjust(const float *logits, uint32_t n, const gm_draw_row *row, floa
         if (row->counts) {
             const gm_draw_count c = row->counts[i];
             if (c.prompt || c.answer) l *= l > 0 ? d->inv_repeat : d->repeat;
-            if (c.answer) l -= d->frequency * (float)c.answer + d->presence;
+            if (c.answer) l = l - d->frequency * (float)c.answer - d->presence;
         }
-        out[i] = isnan(l) ? -INFINITY : l;
+        out[i] = l;
     }
     for (uint32_t i = 0; i < row->n_bias; i++)
         out[row->bias[i].id] += row->bias[i].bias;
-    for (uint32_t i = 0; row->mask && i < n; i++) {
-        if (!(row->mask[i / 32] >> (i % 32) & 1)) out[i] = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool out_of_mask = row->mask && !(row->mask[i / 32] >> (i % 32) & 1);
+        if (out_of_mask || isnan(out[i])) out[i] = -INFINITY;
     }
 }
 
@@ -149,8 +150,8 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
     const bool cuts = d->top_k || d->top_p < GM_DRAW_TOP_P_OFF || d->log_min_p > -INFINITY;
     const uint32_t kept = cuts ? cut(l, n, d, scratch->order) : n;
     const gm_draw_key key = {
-        .key0 = gm_law_scatter(d->seed_lo + gm_law_scatter(row->pos)),
-        .key1 = gm_law_scatter(d->seed_hi ^ gm_law_scatter(row->pos + 0x9e3779b9u)),
+        .key0 = gm_law_key0(d->seed_lo, row->pos),
+        .key1 = gm_law_key1(d->seed_hi, row->pos),
         .inv_temp = d->inv_temp,
     };
     uint32_t best = cuts ? scratch->order[n - 1] : first_of(l, n);

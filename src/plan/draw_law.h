@@ -25,6 +25,17 @@ GM_LAW GM_LAW_U32 gm_law_scatter(GM_LAW_U32 x)
     return x;
 }
 
+/* The noise's key of 64 bits, from a half of the seed each and the token's position. */
+GM_LAW GM_LAW_U32 gm_law_key0(GM_LAW_U32 seed_lo, GM_LAW_U32 pos)
+{
+    return gm_law_scatter(seed_lo + gm_law_scatter(pos));
+}
+
+GM_LAW GM_LAW_U32 gm_law_key1(GM_LAW_U32 seed_hi, GM_LAW_U32 pos)
+{
+    return gm_law_scatter(seed_hi ^ gm_law_scatter(pos + 0x9e3779b9u));
+}
+
 /* Natural logarithm of a positive normal x, to about 1e-7: exponent and mantissa taken apart, then
  * a polynomial fitted at Chebyshev nodes on [sqrt(1/2), sqrt(2)). */
 GM_LAW GM_LAW_F32 gm_law_log(GM_LAW_F32 x)

@@ -36,10 +36,13 @@ static uint32_t pattern_len(const pattern *t)
     return n;
 }
 
+/* Whether a later op of the pattern works on what op i made. NORM_ADD works on what it norms; its
+ * other side comes from anywhere. */
 static bool read_by_later(const gm_op *ops, uint32_t i, uint32_t n)
 {
     for (uint32_t j = i + 1; j < n; j++) {
-        if (ops[j].in[0] == ops[i].out || ops[j].in[1] == ops[i].out) return true;
+        const bool first = ops[j].in[0] == ops[i].out && ops[j].kind != GM_OP_NORM_ADD;
+        if (first || ops[j].in[1] == ops[i].out) return true;
     }
     return false;
 }

@@ -40,7 +40,7 @@ struct gm_exec {
     float *wide;     /* [rows, widest value]: the second product of gate_up_gelu         */
     double *acc;     /* [widest value]                                                   */
     gm_act8 act8;    /* [rows, widest], int8 arithmetic                                  */
-    float *scores;   /* [positions] of one head                                          */
+    double *scores;  /* [positions] of one head                                          */
     gm_draw_scratch draw;
     gm_result_out *out;  /* [outs] */
     gm_candidate *top;   /* [outs, GM_TOP_MAX] */

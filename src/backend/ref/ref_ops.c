@@ -167,22 +167,24 @@ static void attend_head(gm_exec *ex, const gm_op *op, uint32_t i, uint32_t head)
     float *const out = row_of(ex, op->out, i) + (size_t)head * a->head_dim;
     const size_t kv_off = (size_t)(head / (a->n_head / a->n_kv_head)) * a->head_dim;
     const uint32_t first = r->first[a->class], last = r->last[a->class];
-    float max = -INFINITY;
+    double max = -INFINITY, sum = 0;
     for (uint32_t p = first; p <= last; p++) {
         const float *const k = gm_ref_kv_cell(ex->kv, r->slot, op->layer, p, 0) + kv_off;
-        ex->scores[p - first] = a->scale * gm_dot_exact(q, k, a->head_dim);
-        max = fmaxf(max, ex->scores[p - first]);
+        double dot = 0;
+        for (uint32_t j = 0; j < a->head_dim; j++)
+            dot += (double)q[j] * (double)k[j];
+        ex->scores[p - first] = (double)a->scale * dot;
+        max = fmax(max, ex->scores[p - first]);
     }
-    double sum = 0;
     for (uint32_t p = first; p <= last; p++) {
-        ex->scores[p - first] = (float)exp((double)ex->scores[p - first] - (double)max);
-        sum += (double)ex->scores[p - first];
+        ex->scores[p - first] = exp(ex->scores[p - first] - max);
+        sum += ex->scores[p - first];
     }
     memset(ex->acc, 0, a->head_dim * sizeof *ex->acc);
     for (uint32_t p = first; p <= last; p++) {
         const float *const v = gm_ref_kv_cell(ex->kv, r->slot, op->layer, p, 1) + kv_off;
         for (uint32_t j = 0; j < a->head_dim; j++)
-            ex->acc[j] += (double)ex->scores[p - first] * (double)v[j];
+            ex->acc[j] += ex->scores[p - first] * (double)v[j];
     }
     for (uint32_t j = 0; j < a->head_dim; j++)
         out[j] = (float)(ex->acc[j] / sum);
