@@ -14,7 +14,7 @@ static void let_go(gm_engine *e, gm_request *r)
 {
     gm_kvpool_release(&e->pool, &r->table);
     e->slot[r->slot] = NULL;
-    atomic_fetch_sub(&e->n_active, 1);
+    e->n_active--;
     r->let_go = true;
     pthread_cond_signal(&r->news);
 }
@@ -32,8 +32,9 @@ static void admit(gm_engine *e)
             r->let_go = true;
         } else if (slot < e->n_slots) {
             r->slot = slot;
+            r->start_s = gm_clock_s(); /* waiting in the queue is no work */
             e->slot[slot] = r;
-            atomic_fetch_add(&e->n_active, 1);
+            e->n_active++;
         } else {
             at = &r->next;
             continue;
@@ -60,7 +61,7 @@ static void take_requests(gm_engine *e)
 static void sleep_for_news(gm_engine *e)
 {
     if (e->stopping) return;
-    if (atomic_load(&e->n_active) == 0) {
+    if (e->n_active == 0) {
         pthread_cond_wait(&e->wake, &e->lock);
         return;
     }
@@ -72,6 +73,15 @@ static void sleep_for_news(gm_engine *e)
         until.tv_nsec -= 1000000000;
     }
     pthread_cond_timedwait(&e->wake, &e->lock, &until);
+}
+
+/* Whose step it is: only a cancel of that request may end it early. One that came too early to see
+ * this is seen here. */
+static void set_sole(gm_engine *e)
+{
+    gm_request *const r = e->step->n_segs == 1 ? e->slot[gm_step_segs(e->step)->slot] : NULL;
+    atomic_store(&e->sole, r);
+    if (r && atomic_load(&r->cancelled)) atomic_store(&e->abandon, 1);
 }
 
 static gm_status run_step(gm_engine *e, gm_result *result, gm_err *err)
@@ -117,9 +127,11 @@ static void engine_turn(gm_engine *e)
     }
     gm_result result = {0};
     gm_err err = {0};
+    set_sole(e);
     pthread_mutex_unlock(&e->lock);
     const gm_status status = run_step(e, &result, &err); /* step -> tokens */
     pthread_mutex_lock(&e->lock);
+    atomic_store(&e->sole, NULL);
     deliver(e, status, &result, &err); /* tokens -> text -> events */
 }
 

@@ -26,12 +26,13 @@ struct gm_engine {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
     gm_request *queue;   /* oldest first */
+    uint32_t n_active;   /* sequences in slots */
     bool stopping;
 
     pthread_t thread;
     bool has_thread;
-    atomic_int abandon;  /* asks a running step to end early                  */
-    atomic_int n_active; /* sequences in slots                                */
+    _Atomic(gm_request *) sole; /* who has the running step alone, or NULL       */
+    atomic_int abandon;         /* asks that step to end early                   */
 };
 
 /* sched.c: fills e->step from the sequences that can go on; false when there is none. */

@@ -11,8 +11,9 @@ void gm_kvpool_plan(gm_kvpool *p, uint32_t n_slots, uint32_t n_ctx, uint32_t win
     p->window = window;
     p->table_len = pages_for(n_ctx);
     p->n_pages[GM_CLASS_GLOBAL] = p->table_len * n_slots;
-    /* A window and a chunk may each begin in the middle of a page: one page more. */
-    const uint32_t local = pages_for((uint64_t)window + chunk) + 1;
+    /* A window and a chunk may each begin in the middle of a page: one page more. Without a window
+     * no layer is local, and there are no local pages. */
+    const uint32_t local = window ? pages_for((uint64_t)window + chunk) + 1 : 0;
     p->n_pages[GM_CLASS_LOCAL] = (local < p->table_len ? local : p->table_len) * n_slots;
 }
 
@@ -59,6 +60,7 @@ bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, 
     gm_step_row next = {.pos = pos};
     gm_kvpool_visible(p, &next);
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        if (p->n_pages[c] == 0) continue;
         for (; t->first[c] < t->n[c] && t->first[c] < next.first[c] / GM_PAGE_LEN; t->first[c]++) {
             if (!gm_step_put_edit(step, &(gm_page_edit){slot, c, t->first[c], GM_NO_PAGE}))
                 return false;

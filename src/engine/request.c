@@ -69,7 +69,7 @@ void gm_request_cancel(gm_request *r)
 {
     atomic_store(&r->cancelled, 1);
     /* A step that serves others too is let finish: it is one token. */
-    if (atomic_load(&r->engine->n_active) <= 1) atomic_store(&r->engine->abandon, 1);
+    if (atomic_load(&r->engine->sole) == r) atomic_store(&r->engine->abandon, 1);
 }
 
 void gm_request_close(gm_request *r)

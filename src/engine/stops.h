@@ -5,8 +5,9 @@
 /* Stop strings, found across token borders.
  *
  * Text passes through: what might be the beginning of a stop string is held
- * back until it is decided. The first stop string to be complete ends the
- * answer, and nothing of it comes out. All-zero has no stop strings. */
+ * back until it is decided. The stop string that begins first ends the answer,
+ * and nothing of it comes out; so how the text is cut into tokens does not show.
+ * All-zero has no stop strings. */
 
 #include "base/arena.h"
 #include "base/strbuf.h"

@@ -119,9 +119,10 @@ static gm_status read_rope(gm_config *c, const gm_meta *meta, gm_err *err)
 
     gm_str type = GM_STR("linear");
     GM_TRY(gm_meta_str(meta, KEY("rope.scaling.type"), &type, NULL, err));
-    if (!gm_str_eq(type, GM_STR("linear")) && !gm_str_eq(type, GM_STR("none"))) {
-        return gm_fail(err, GM_E_UNSUP, 0, "%s: rope scaling is %.*s, expected linear", meta->file,
-                       GM_STR_ARG(type));
+    const bool none = gm_str_eq(type, GM_STR("none"));
+    if (!none && !gm_str_eq(type, GM_STR("linear"))) {
+        return gm_fail(err, GM_E_UNSUP, 0, "%s: rope scaling is %.*s, expected linear or none",
+                       meta->file, GM_STR_ARG(type));
     }
     float factor = 0;
     bool found = false;
@@ -131,7 +132,7 @@ static gm_status read_rope(gm_config *c, const gm_meta *meta, gm_err *err)
         return gm_fail(err, GM_E_FORMAT, 0, "%s: rope scaling factor is %g, expected 0 to 1000000",
                        meta->file, (double)factor);
     }
-    c->rope[GM_CLASS_GLOBAL].factor = factor == 0 ? 1 : factor;
+    c->rope[GM_CLASS_GLOBAL].factor = none || factor == 0 ? 1 : factor;
     return GM_OK;
 }
 

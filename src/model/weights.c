@@ -28,6 +28,21 @@ static wanted want(uint32_t layer, const char *what, uint64_t rows, uint64_t col
     return w;
 }
 
+/* "rows, cols", for sentences. */
+typedef struct shape_text {
+    char text[64];
+} shape_text;
+
+static shape_text wanted_shape(const wanted *w)
+{
+    shape_text s;
+    if (w->rows)
+        snprintf(s.text, sizeof s.text, "%" PRIu64 ", %" PRIu64, w->rows, w->cols);
+    else
+        snprintf(s.text, sizeof s.text, "%" PRIu64, w->cols);
+    return s;
+}
+
 static gm_status shape_mismatch(const gm_model *m, const gm_tensor *t, const wanted *w, gm_err *err)
 {
     char found[96] = "";
@@ -35,13 +50,8 @@ static gm_status shape_mismatch(const gm_model *m, const gm_tensor *t, const wan
         const size_t len = strlen(found);
         snprintf(found + len, sizeof found - len, "%s%" PRIu64, i ? ", " : "", t->shape[i]);
     }
-    char expected[64];
-    if (w->rows)
-        snprintf(expected, sizeof expected, "%" PRIu64 ", %" PRIu64, w->rows, w->cols);
-    else
-        snprintf(expected, sizeof expected, "%" PRIu64, w->cols);
     return gm_fail(err, GM_E_FORMAT, 0, "%s: tensor %s is [%s], expected [%s]", m->file->path,
-                   t->name, found, expected);
+                   t->name, found, wanted_shape(w).text);
 }
 
 static gm_status check_shape(const gm_model *m, const gm_tensor *t, const wanted *w, gm_err *err)
@@ -60,8 +70,10 @@ static gm_wid keep(gm_model *m, const gm_tensor *t)
 static gm_status find(const gm_model *m, const wanted *w, const gm_tensor **out, gm_err *err)
 {
     *out = gm_tensorfile_find(m->file, w->name);
-    if (!*out)
-        return gm_fail(err, GM_E_FORMAT, 0, "%s: tensor %s is missing", m->file->path, w->name);
+    if (!*out) {
+        return gm_fail(err, GM_E_FORMAT, 0, "%s: tensor %s is missing, expected [%s]",
+                       m->file->path, w->name, wanted_shape(w).text);
+    }
     return check_shape(m, *out, w, err);
 }
 
@@ -140,11 +152,14 @@ static gm_status bind_layer(gm_model *m, uint32_t l, gm_err *err)
     return GM_OK;
 }
 
-/* The embedding has as many rows as the vocabulary will have pieces; the head has as many again. */
+/* The embedding has as many rows as the vocabulary will have pieces, at least those that the file
+ * lists; the head has as many again. */
 static gm_status bind_ends(gm_model *m, gm_err *err)
 {
     const gm_tensor *const embed = gm_tensorfile_find(m->file, "token_embd.weight");
-    const uint64_t rows = embed && embed->n_dims == 2 ? embed->shape[0] : 1;
+    const gm_metaval *const pieces = gm_meta_find(&m->file->meta, "tokenizer.ggml.tokens");
+    const uint64_t listed = pieces && pieces->n ? pieces->n : 1;
+    const uint64_t rows = embed && embed->n_dims == 2 ? embed->shape[0] : listed;
     GM_TRY(bind_matrix(m, UINT32_MAX, "token_embd", rows, m->config.n_embd, &m->embed, err));
     m->head = m->embed;
     if (gm_tensorfile_find(m->file, "output.weight"))
