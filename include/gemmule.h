@@ -33,8 +33,14 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* The shared library exports what is declared in here, and nothing else. */
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 #define GM_VERSION "0.1.0"
+/* The version of the library that runs, to compare with GM_VERSION, that of the header. */
+const char *gm_version(void);
 
 /* ---- failure ------------------------------------------------------------------------- */
 
@@ -120,7 +126,10 @@ typedef struct gm_engine_opts {
     uint32_t size;
     uint32_t n_ctx;      /* positions of one request; 0: the model's, at most 4096             */
     uint32_t n_slots;    /* requests that run at once; 0: 1                                    */
+    uint32_t n_threads;  /* 0: one a physical core                                             */
     const char *backend; /* "auto" (also NULL), or a name that gm_backend_name lists           */
+    const char *kv_type; /* "f32", "f16" or "q8_0"; NULL: f16, and f32 on the ref backends     */
+    const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 
@@ -199,6 +208,7 @@ typedef struct gm_event {
     const gm_candidate *top; /* TOKEN: the likeliest tokens, best first; until the next call */
     uint32_t n_top;
     uint32_t n_prompt; /* tokens of the prompt                                         */
+    uint32_t n_cached; /* of these, how many another request had computed already */
     uint32_t n_answer; /* tokens of the answer so far                                  */
     double prefill_s;  /* seconds the prompt took                                      */
     double decode_s;   /* seconds since then                                           */
@@ -216,6 +226,9 @@ void gm_request_cancel(gm_request *r);
 /* Cancels if need be and frees; NULL is fine. */
 void gm_request_close(gm_request *r);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -10,6 +10,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 /* ---- looking into a model file --------------------------------------------------------- */
 
@@ -76,6 +79,61 @@ gm_synth_opts gm_synth_opts_default(void);
  * give the same bytes on every machine. The file appears under its name only when it is whole. */
 gm_status gm_synth_write(const char *path, const gm_synth_opts *opts, gm_err *err);
 
+/* ---- speed ----------------------------------------------------------------------------- */
+
+/* What engine options come to on this machine. */
+typedef struct gm_backend_info {
+    uint32_t size;
+    uint32_t n_threads;
+    const char *name;    /* of the backend                                                     */
+    const char *isa;     /* the best vector instructions that it uses: "c", "avx2", "avx512"   */
+    const char *kv_type; /* of the KV cache                                                    */
+    double read_gb_s;    /* the roof: 10^9 bytes read a second, at best; 0: not measured       */
+    double int8_gop_s;   /* 10^9 int8 operations computed a second, at best; 0: not measured   */
+} gm_backend_info;
+/* Opens the backend, looks, and closes it. opts may be NULL. With measure 1 it also measures the
+ * roof, which takes a second and 1 GiB of memory. */
+gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_backend_info *info,
+                              gm_err *err);
+
+/* Bytes that one decode step of `batch` sequences reads: every weight of a product once, and what
+ * each sequence, `depth` tokens deep, sees of its KV cache of that type; 0 for an unknown type. */
+double gm_model_step_size(const gm_model *m, const char *kv_type, uint32_t depth, uint32_t batch);
+/* Operations in the products of a prompt of n tokens, of which the last one has logits. */
+double gm_model_prompt_ops(const gm_model *m, uint32_t n);
+
+/* One measurement: a prompt of `prompt` tokens read at once, or, where that is 0, `decode` tokens
+ * for each of `batch` sequences; every sequence is `depth` tokens deep when it begins. Repetitions
+ * of a prompt begin anew; those of a decode go on where the last one ended. */
+typedef struct gm_bench_opts {
+    uint32_t size;
+    uint32_t prompt, decode, depth, batch;
+    uint32_t reps;  /* times it is done after a first one that warms up; the median counts     */
+    uint32_t check; /* 1: compare the last row of logits of the first one with ref-int8 (slow) */
+    gm_engine_opts engine;
+} gm_bench_opts;
+gm_bench_opts gm_bench_opts_default(void);
+
+typedef struct gm_bench_result {
+    uint32_t size;
+    uint32_t n_threads;
+    double tok_s;      /* tokens a second, all sequences together: embedding to drawn token    */
+    double spread;     /* (fastest - slowest) / median of the repetitions                      */
+    double gb_s;       /* bytes of weights and KV cache that this takes, a second: decode      */
+    double gop_s;      /* 10^9 operations of its products a second: prompt                     */
+    double roof_gb_s;  /* what the backend reads at best, measured between the repetitions     */
+    double roof_gop_s; /* what it computes at best; 0: not measured                            */
+    double check;      /* largest difference of a log-probability; -1: not checked             */
+    uint64_t hash;     /* of the first one's last row of logits, of the first sequence         */
+} gm_bench_result;
+
+/* Measures end to end, on a backend of its own with a context as long as needed. */
+gm_status gm_bench_run(const gm_model *m, const gm_bench_opts *opts, gm_bench_result *out,
+                       gm_err *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

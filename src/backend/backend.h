@@ -29,7 +29,7 @@ typedef uint64_t gm_ticket;
 
 typedef struct gm_backend_cfg {
     uint32_t n_threads;        /* 0: the backend's choice                                    */
-    uint32_t isa_masked;       /* instruction sets not to use, bits of the backend's own          */
+    const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
 } gm_backend_cfg;
@@ -80,6 +80,18 @@ typedef struct gm_result {
     const gm_result_out *out;
 } gm_result;
 
+/* The most that the device does, measured now: what every speed is printed beside. */
+typedef struct gm_roof {
+    double read_bytes_s; /* bytes read from its memory a second, at best                   */
+    double int8_ops_s;   /* int8 multiplications and additions a second; 0: not measured   */
+} gm_roof;
+
+/* What the configuration came to on this machine. */
+typedef struct gm_backend_facts {
+    uint32_t n_threads;
+    const char *isa; /* the best vector instructions in use, as gm_backend_cfg names them */
+} gm_backend_facts;
+
 typedef struct gm_backend_ops {
     const char *name;  /* as users write it   */
     const char *about; /* one line for --help */
@@ -87,11 +99,15 @@ typedef struct gm_backend_ops {
 
     gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
     void (*close)(gm_backend *be);
+    void (*describe)(const gm_backend *be, gm_backend_facts *out);
 
     /* Whether an op can run here: a sentence in err when not, else microseconds for that many
      * rows. */
     gm_status (*cost)(const gm_backend *be, const gm_plan *p, const gm_op *op, uint32_t rows,
                       double *us, gm_err *err);
+
+    /* Takes a moment, and memory that is given back at close. */
+    gm_status (*roof)(gm_backend *be, gm_roof *out, gm_err *err);
 
     /* Weights: bytes beyond the file's map, then the load itself. */
     gm_status (*size_of)(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);
@@ -100,8 +116,7 @@ typedef struct gm_backend_ops {
     void (*unload)(gm_wset *w);
 
     /* KV memory is the backend's; the engine handles page numbers. */
-    gm_status (*kv_size_of)(const gm_backend *be, const gm_kv_desc *d, uint64_t *bytes,
-                            gm_err *err);
+    gm_status (*kv_size_of)(const gm_kv_desc *d, uint64_t *bytes, gm_err *err);
     gm_status (*kv_open)(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err);
     void (*kv_close)(gm_kvmem *kv);
     uint64_t (*kv_page_size)(const gm_kvmem *kv, uint32_t class);

@@ -5,16 +5,17 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "sample/sampler.h"
+#include "engine/prefix.h"
 
 /* ---- one turn -------------------------------------------------------------------------- */
 
-/* Frees the sequence's place; the client sees the end or the failure that was put before. */
+/* Frees the sequence's slot; the client sees the end or the failure that was put before. What it
+ * has in the cache may still serve others. */
 static void let_go(gm_engine *e, gm_request *r)
 {
-    gm_kvpool_release(&e->pool, &r->table);
     e->slot[r->slot] = NULL;
     e->n_active--;
+    gm_prefix_keep(e, r);
     r->let_go = true;
     pthread_cond_signal(&r->news);
 }
@@ -25,12 +26,12 @@ static void admit(gm_engine *e)
     for (gm_request **at = &e->queue; *at;) {
         gm_request *const r = *at;
         uint32_t slot = 0;
-        while (slot < e->n_slots && e->slot[slot])
+        while (slot < e->place.n_slots && e->slot[slot])
             slot++;
         if (atomic_load(&r->cancelled)) {
             gm_seq_end(r, GM_END_CANCEL);
             r->let_go = true;
-        } else if (slot < e->n_slots) {
+        } else if (slot < e->place.n_slots) {
             r->slot = slot;
             r->start_s = gm_clock_s(); /* waiting in the queue is no work */
             e->slot[slot] = r;
@@ -47,7 +48,7 @@ static void admit(gm_engine *e)
 static void take_requests(gm_engine *e)
 {
     atomic_store(&e->abandon, 0);
-    for (uint32_t i = 0; i < e->n_slots; i++) {
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
         gm_request *const r = e->slot[i];
         if (!r || !atomic_load(&r->cancelled)) continue;
         gm_seq_end(r, GM_END_CANCEL);
@@ -87,21 +88,22 @@ static void set_sole(gm_engine *e)
 static gm_status run_step(gm_engine *e, gm_result *result, gm_err *err)
 {
     gm_ticket ticket = 0;
-    GM_TRY(gm_runner_submit(&e->runner, e->step, &ticket, err));
-    return gm_runner_collect(&e->runner, ticket, result, err);
+    GM_TRY(gm_runner_submit(&e->place.runner, e->step, &ticket, err));
+    return gm_runner_collect(&e->place.runner, ticket, result, err);
 }
 
 /* Results -> events. An abandoned step is made again for whoever was not cancelled; any other
  * failure ends the sequences that were in the step. */
 static void deliver(gm_engine *e, gm_status status, const gm_result *result, const gm_err *err)
 {
-    for (uint32_t i = 0; i < e->n_slots; i++) {
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
         gm_request *const r = e->slot[i];
         if (!r || r->n_now == 0) continue;
         if (status == GM_OK) {
             r->n_done += r->n_now;
         } else if (status != GM_E_CANCEL) {
             gm_seq_fail(r, err);
+            r->n_done = 0; /* nobody may build on what a failed step left */
             let_go(e, r);
         }
     }
@@ -129,9 +131,11 @@ static void engine_turn(gm_engine *e)
     gm_err err = {0};
     set_sole(e);
     pthread_mutex_unlock(&e->lock);
+    const double start_s = gm_clock_s();
     const gm_status status = run_step(e, &result, &err); /* step -> tokens */
     pthread_mutex_lock(&e->lock);
     atomic_store(&e->sole, NULL);
+    if (status == GM_OK) gm_sched_learn(e, 1e6 * (gm_clock_s() - start_s));
     deliver(e, status, &result, &err); /* tokens -> text -> events */
 }
 
@@ -152,70 +156,13 @@ gm_engine_opts gm_engine_opts_default(void)
     return (gm_engine_opts){.size = sizeof(gm_engine_opts)};
 }
 
-/* A request's context where nobody says: enough for a chat, small enough for any machine. */
-#define DEFAULT_CTX 4096u
-#define MAX_SLOTS   1024u
-
-static gm_status read_opts(gm_engine *e, const gm_engine_opts *o, gm_err *err)
-{
-    const uint32_t n_ctx = e->model->config.n_ctx;
-    e->n_ctx = o->n_ctx ? o->n_ctx : n_ctx < DEFAULT_CTX ? n_ctx : DEFAULT_CTX;
-    e->n_slots = o->n_slots ? o->n_slots : 1;
-    if (e->n_ctx > n_ctx || e->n_ctx < 2) {
-        return gm_fail(err, GM_E_ARG, 0, "context: %u positions, expected 2 to the model's %u",
-                       (unsigned)e->n_ctx, (unsigned)n_ctx);
-    }
-    if (e->n_slots > MAX_SLOTS) {
-        return gm_fail(err, GM_E_ARG, 0, "engine: %u requests at once, expected at most %u",
-                       (unsigned)e->n_slots, MAX_SLOTS);
-    }
-    return GM_OK;
-}
-
-static gm_status make_step(gm_engine *e, gm_err *err)
-{
-    const uint32_t pages = GM_RUNNER_ROWS / GM_PAGE_LEN + 2;
-    const gm_step_limits limits = {
-        .rows = GM_RUNNER_ROWS,
-        .segs = e->n_slots,
-        .outs = e->n_slots,
-        .edits = e->n_slots * pages * 2 * GM_CLASSES, /* taken and given back */
-        .sets = e->n_slots,
-        .biases = e->n_slots * GM_SAMPLER_MAX_BIAS,
-        .counts = GM_RUNNER_ROWS,
-    };
-    return gm_step_alloc(&e->step, &limits, err);
-}
-
-static gm_status make_runner(gm_engine *e, const char *backend, gm_err *err)
-{
-    const gm_config *const c = &e->model->config;
-    gm_kvpool_plan(&e->pool, e->n_slots, e->n_ctx, c->window, GM_RUNNER_ROWS);
-    GM_TRY(gm_kvpool_init(&e->pool, &e->arena, err));
-    const gm_runner_cfg cfg = {
-        .backend = backend,
-        .be.abandon = &e->abandon,
-        .kv = {.type = GM_QTYPE_F32,
-               .n_layer = c->n_layer,
-               .layer_class = c->layer_class,
-               .n_kv_head = c->n_kv_head,
-               .head_dim = c->head_dim,
-               .n_vocab = gm_vocab_len(e->model->vocab),
-               .n_slots = e->n_slots,
-               .n_pages = {e->pool.n_pages[0], e->pool.n_pages[1]},
-               .table_len = e->pool.table_len,
-               .max_bias = GM_SAMPLER_MAX_BIAS},
-    };
-    return gm_runner_init(&e->runner, e->model, &cfg, err);
-}
-
 static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
 {
-    GM_TRY(read_opts(e, o, err));
-    GM_TRY(gm_arena_alloc(&e->arena, &e->slot, e->n_slots, sizeof *e->slot, "slots", err));
-    GM_TRY(gm_arena_alloc(&e->arena, &e->out_seq, e->n_slots, sizeof *e->out_seq, "slots", err));
-    GM_TRY(make_step(e, err));
-    GM_TRY(make_runner(e, o->backend, err));
+    gm_place *const p = &e->place;
+    GM_TRY(gm_place_init(p, e->model, o, &e->abandon, err));
+    GM_TRY(gm_place_step(p, &e->step, err));
+    GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
+    GM_TRY(gm_arena_alloc(&p->arena, &e->out_seq, p->n_slots, sizeof *e->out_seq, "slots", err));
     const int os = pthread_create(&e->thread, NULL, engine_main, e);
     if (os) return gm_fail(err, GM_E_IO, os, "engine: a thread cannot be started");
     e->has_thread = true;
@@ -251,9 +198,8 @@ void gm_engine_close(gm_engine *e)
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
-    gm_runner_deinit(&e->runner);
     gm_step_free(e->step);
-    gm_arena_deinit(&e->arena);
+    gm_place_deinit(&e->place);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     gm_mem_free(e);
@@ -261,10 +207,10 @@ void gm_engine_close(gm_engine *e)
 
 const char *gm_engine_backend(const gm_engine *e)
 {
-    return e->runner.ops->name;
+    return e->place.runner.ops->name;
 }
 
 uint32_t gm_engine_ctx(const gm_engine *e)
 {
-    return e->n_ctx;
+    return e->place.n_ctx;
 }

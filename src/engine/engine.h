@@ -6,26 +6,26 @@
  * turns requests into tokens. Clients meet it in two places only: the queue of new
  * requests and each request's ring of events, both under `lock`. */
 
-#include "engine/kv.h"
-#include "engine/runner.h"
+#include "engine/place.h"
 #include "engine/seq.h"
 
 struct gm_engine {
     const gm_model *model;
-    uint32_t n_ctx, n_slots;
 
     /* engine thread */
-    gm_arena arena;
-    gm_runner runner;
-    gm_kvpool pool;
+    gm_place place;
     gm_step *step;
     gm_request **slot;    /* [n_slots] the sequence in each, or NULL         */
     gm_request **out_seq; /* [n_slots] whose output each of the step's is    */
+    uint32_t slot_next;   /* where the scheduler begins, one further each turn */
+    double decode_us;     /* what a step of answers alone takes, smoothed    */
+    double row_us;        /* what one more row of a prompt adds, smoothed    */
 
     /* shared, under lock */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
     gm_request *queue;   /* oldest first */
+    gm_request *kept;    /* finished, with their pages; longest finished first */
     uint32_t n_active;   /* sequences in slots */
     bool stopping;
 
@@ -37,5 +37,7 @@ struct gm_engine {
 
 /* sched.c: fills e->step from the sequences that can go on; false when there is none. */
 bool gm_sched_fill(gm_engine *e);
+/* Learns from the time that the step took. */
+void gm_sched_learn(gm_engine *e, double us);
 
 #endif

@@ -22,6 +22,8 @@ gm_status gm_kvpool_init(gm_kvpool *p, gm_arena *arena, gm_err *err)
     for (int c = 0; c < GM_CLASSES; c++) {
         GM_TRY(gm_arena_alloc(arena, &p->free[c], p->n_pages[c], sizeof *p->free[c],
                               "the page pool", err));
+        GM_TRY(gm_arena_alloc(arena, &p->refs[c], p->n_pages[c], sizeof *p->refs[c],
+                              "the page pool", err));
         for (uint32_t i = 0; i < p->n_pages[c]; i++)
             p->free[c][i] = p->n_pages[c] - 1 - i;
         p->n_free[c] = p->n_pages[c];
@@ -48,31 +50,138 @@ void gm_kvpool_visible(const gm_kvpool *p, gm_step_row *row)
     row->last[GM_CLASS_GLOBAL] = row->last[GM_CLASS_LOCAL] = row->pos;
 }
 
-static void give_back(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t index)
+static uint32_t page_take(gm_kvpool *p, uint32_t class)
 {
-    p->free[class][p->n_free[class]++] = t->page[class][index];
-    t->page[class][index] = GM_NO_PAGE;
+    const uint32_t page = p->free[class][--p->n_free[class]];
+    p->refs[class][page] = 1;
+    return page;
+}
+
+static void page_release(gm_kvpool *p, uint32_t class, uint32_t page)
+{
+    if (--p->refs[class][page] == 0) p->free[class][p->n_free[class]++] = page;
+}
+
+/* Drops entries [first, end) of a table. With a step, the backend forgets them too. */
+static void drop(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t first, uint32_t end,
+                 uint32_t slot, gm_step *step)
+{
+    for (uint32_t i = first; i < end; i++) {
+        page_release(p, class, t->page[class][i]);
+        t->page[class][i] = GM_NO_PAGE;
+        if (step) gm_step_put_edit(step, &(gm_page_edit){slot, class, i, GM_NO_PAGE});
+    }
+}
+
+/* The first entry of a class that the row at pos, or any after it, can see. */
+static uint32_t first_seen(const gm_kvpool *p, uint32_t class, uint32_t pos)
+{
+    gm_step_row row = {.pos = pos};
+    gm_kvpool_visible(p, &row);
+    return row.first[class] / GM_PAGE_LEN;
+}
+
+static bool has_room(const gm_step *s, uint32_t edits, uint32_t copies)
+{
+    return s->limits.edits - s->n_edits >= edits && s->limits.copies - s->n_copies >= copies;
+}
+
+/* What extend will do in one class. */
+typedef struct change {
+    uint32_t drop_end; /* entries before this go back                           */
+    uint32_t n;        /* entries after                                         */
+    bool copies;       /* the page that pos lies in is shared: a copy replaces it */
+} change;
+
+static change change_of(const gm_kvpool *p, const gm_kvtable *t, uint32_t class, uint32_t pos,
+                        uint32_t n)
+{
+    const uint32_t seen = first_seen(p, class, pos), at = pos / GM_PAGE_LEN;
+    change c = {.drop_end = t->first[class], .n = t->n[class]};
+    if (p->n_pages[class] == 0) return c;
+    if (seen > c.drop_end) c.drop_end = seen < t->n[class] ? seen : t->n[class];
+    if (pages_for((uint64_t)pos + n) > c.n) c.n = pages_for((uint64_t)pos + n);
+    c.copies = at >= c.drop_end && at < t->n[class] && p->refs[class][t->page[class][at]] > 1;
+    return c;
+}
+
+/* Pages of a class that come free when entries are dropped that nobody else holds. */
+static uint32_t freed_by(const gm_kvpool *p, const gm_kvtable *t, uint32_t class, uint32_t end)
+{
+    uint32_t n = 0;
+    for (uint32_t i = t->first[class]; i < end; i++)
+        n += p->refs[class][t->page[class][i]] == 1;
+    return n;
 }
 
 bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, uint32_t n,
                       gm_step *step)
 {
-    gm_step_row next = {.pos = pos};
-    gm_kvpool_visible(p, &next);
+    change todo[GM_CLASSES];
+    uint32_t edits = 0, copies = 0;
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        const change ch = todo[c] = change_of(p, t, c, pos, n);
+        const uint32_t need = ch.n - t->n[c] + ch.copies;
+        if (need > p->n_free[c] + freed_by(p, t, c, ch.drop_end)) return false;
+        edits += ch.drop_end - t->first[c] + need;
+        copies += ch.copies;
+    }
+    if (!has_room(step, edits, copies)) return false;
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        drop(p, t, c, t->first[c], todo[c].drop_end, slot, step);
+        t->first[c] = todo[c].drop_end;
+        if (todo[c].copies) {
+            uint32_t *const at = &t->page[c][pos / GM_PAGE_LEN];
+            const uint32_t copy = page_take(p, c);
+            gm_step_put_copy(step, &(gm_page_copy){c, *at, copy});
+            page_release(p, c, *at);
+            *at = copy;
+            gm_step_put_edit(step, &(gm_page_edit){slot, c, pos / GM_PAGE_LEN, copy});
+        }
+        for (; t->n[c] < todo[c].n; t->n[c]++) {
+            t->page[c][t->n[c]] = page_take(p, c);
+            gm_step_put_edit(step, &(gm_page_edit){slot, c, t->n[c], t->page[c][t->n[c]]});
+        }
+    }
+    return true;
+}
+
+/* Whether a table has every page that rows from position n on can see of what is before them. */
+static bool holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n)
+{
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
         if (p->n_pages[c] == 0) continue;
-        for (; t->first[c] < t->n[c] && t->first[c] < next.first[c] / GM_PAGE_LEN; t->first[c]++) {
-            if (!gm_step_put_edit(step, &(gm_page_edit){slot, c, t->first[c], GM_NO_PAGE}))
-                return false;
-            give_back(p, t, c, t->first[c]);
+        if (t->first[c] > first_seen(p, c, n) || t->n[c] < pages_for(n)) return false;
+    }
+    return true;
+}
+
+bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
+                     uint32_t n, gm_step *step)
+{
+    if (!holds(p, from, n) || !has_room(step, GM_CLASSES * pages_for(n), 0)) return false;
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        if (p->n_pages[c] == 0) continue;
+        to->first[c] = first_seen(p, c, n);
+        to->n[c] = pages_for(n);
+        if (to->first[c] > to->n[c]) to->first[c] = to->n[c];
+        for (uint32_t i = to->first[c]; i < to->n[c]; i++) {
+            to->page[c][i] = from->page[c][i];
+            p->refs[c][to->page[c][i]]++;
+            gm_step_put_edit(step, &(gm_page_edit){slot, c, i, to->page[c][i]});
         }
-        for (; t->n[c] < pages_for((uint64_t)pos + n); t->n[c]++) {
-            if (p->n_free[c] == 0) return false;
-            const uint32_t page = p->free[c][p->n_free[c] - 1];
-            if (!gm_step_put_edit(step, &(gm_page_edit){slot, c, t->n[c], page})) return false;
-            p->n_free[c]--;
-            t->page[c][t->n[c]] = page;
-        }
+    }
+    return true;
+}
+
+bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step)
+{
+    if (!holds(p, t, n) || !has_room(step, GM_CLASSES * p->table_len, 0)) return false;
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        if (p->n_pages[c] == 0) continue;
+        drop(p, t, c, pages_for(n), t->n[c], slot, step);
+        t->n[c] = pages_for(n);
+        if (t->first[c] > t->n[c]) t->first[c] = t->n[c];
     }
     return true;
 }
@@ -80,8 +189,7 @@ bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, 
 void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t)
 {
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
-        for (uint32_t i = t->first[c]; i < t->n[c]; i++)
-            give_back(p, t, c, i);
+        drop(p, t, c, t->first[c], t->n[c], 0, NULL);
         t->first[c] = t->n[c] = 0;
     }
 }

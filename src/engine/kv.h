@@ -4,16 +4,21 @@
 
 /* Which page holds what. The backend owns the memory; here are page numbers.
  *
- * Pages come in two classes. A sequence has a table of pages for each. Global
- * pages are kept for the whole context; local pages go back to the pool once no
- * row to come can see them, so local layers cost a window and not a context. Every
- * change is put into the step as an edit. Engine thread only. */
+ * Pages come in two classes, and a sequence has a table of pages for each. Global
+ * pages are kept for the whole context; local pages go back to the pool once no row
+ * to come can see them, so local layers cost a window and not a context.
+ *
+ * Pages are counted: sequences with a common beginning share its pages. A page that
+ * is shared is never written to; whoever comes to write in one gets a copy first.
+ * Every change is put into the step as an edit or a copy. A call that answers false
+ * has changed nothing. Engine thread only. */
 
 #include "base/arena.h"
 #include "plan/step.h"
 
 typedef struct gm_kvpool {
-    uint32_t *free[GM_CLASSES]; /* stacks of page numbers */
+    uint32_t *free[GM_CLASSES]; /* stacks of page numbers                   */
+    uint32_t *refs[GM_CLASSES]; /* by page: tables that hold it             */
     uint32_t n_free[GM_CLASSES], n_pages[GM_CLASSES];
     uint32_t window; /* positions a local layer sees */
     uint32_t table_len;
@@ -22,7 +27,7 @@ typedef struct gm_kvpool {
 typedef struct gm_kvtable {
     uint32_t *page[GM_CLASSES]; /* [table_len], GM_NO_PAGE where none */
     uint32_t first[GM_CLASSES]; /* index of the first page held       */
-    uint32_t n[GM_CLASSES];     /* one past the last page ever held   */
+    uint32_t n[GM_CLASSES];     /* one past the last page held        */
 } gm_kvtable;
 
 /* Pages that n_slots sequences of n_ctx positions need at most, fed `chunk` rows a step. */
@@ -31,11 +36,20 @@ void gm_kvpool_plan(gm_kvpool *p, uint32_t n_slots, uint32_t n_ctx, uint32_t win
 gm_status gm_kvpool_init(gm_kvpool *p, gm_arena *arena, gm_err *err);
 gm_status gm_kvtable_init(gm_kvtable *t, const gm_kvpool *p, gm_arena *arena, gm_err *err);
 
-/* Makes sure that positions [pos, pos + n) have pages, first giving back local pages that no
- * position from pos on can see. Answers false when pages or room for edits run out; what was taken
- * so far stays with the table. */
+/* Makes sure that positions [pos, pos + n) have pages of their own to be written, first giving back
+ * local pages that no position from pos on can see. Answers false when pages or room in the step
+ * run out. */
 bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, uint32_t n,
                       gm_step *step);
+
+/* Gives the empty table `to` the first n positions of `from`. Answers false when `from` no longer
+ * has the local pages that position n will see, or the step has no room. */
+bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
+                     uint32_t n, gm_step *step);
+
+/* Forgets every position from n on. Answers false when local pages that position n will see are
+ * gone, or the step has no room. */
+bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step);
 
 /* Gives every page back. */
 void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t);

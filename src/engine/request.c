@@ -3,7 +3,7 @@
  * engine's lock. Only gm_request_cancel stays clear of the lock, so that a signal
  * handler may call it. */
 
-#include "engine/engine.h"
+#include "engine/prefix.h"
 
 gm_request_opts gm_request_opts_default(const gm_model *m)
 {
@@ -81,6 +81,7 @@ void gm_request_close(gm_request *r)
     pthread_cond_signal(&e->wake);
     while (!r->let_go)
         pthread_cond_wait(&r->news, &e->lock);
+    gm_prefix_forget(e, r);
     pthread_mutex_unlock(&e->lock);
     gm_seq_free(r);
 }

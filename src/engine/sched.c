@@ -3,20 +3,33 @@
  * that nobody's stream waits for somebody else's prompt; what room is left goes to
  * prompts, in chunks. */
 
-#include "engine/engine.h"
-#include "sample/sampler.h"
+#include "engine/prefix.h"
+
+#define LEAST_CHUNK 16 /* rows of a prompt that always may join, so that it gets on */
 
 static uint32_t rows_left(const gm_engine *e)
 {
     return e->step->limits.rows - e->step->n_rows;
 }
 
-/* A slot's first step: its draw parameters and biases. */
+/* Tokens [first, first + n) of the prompt count for the repeat penalty. */
+static bool put_counts(gm_engine *e, const gm_request *r, uint32_t first, uint32_t n)
+{
+    if (r->draw.repeat == 1) return true;
+    if (n > e->step->limits.counts - e->step->n_counts) return false;
+    for (uint32_t i = first; i < first + n && i < r->n_prompt; i++)
+        gm_step_put_count(e->step, &(gm_count_edit){r->slot, r->ids[i], 1, 0});
+    return true;
+}
+
+/* A slot's first step: its draw parameters and biases, and what others have computed of it. */
 static bool begin_slot(gm_engine *e, gm_request *r)
 {
     if (r->begun) return true;
-    r->begun = gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias);
-    return r->begun;
+    if (!gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias)) return false;
+    if (put_counts(e, r, 0, r->n_prompt)) r->n_done = r->n_cached = gm_prefix_share(e, r);
+    r->begun = true;
+    return true;
 }
 
 /* Rows [n_done, n_done + n) of the sequence, as one segment. */
@@ -27,10 +40,8 @@ static void put_rows(gm_engine *e, const gm_request *r, uint32_t n)
     for (uint32_t i = r->n_done; i < r->n_done + n; i++) {
         gm_step_row row = {
             .kind = GM_ROW_ID, .slot = r->slot, .pos = i, .src = (uint32_t)r->ids[i]};
-        gm_kvpool_visible(&e->pool, &row);
+        gm_kvpool_visible(&e->place.pool, &row);
         gm_step_put_row(s, &row);
-        if (r->draw.repeat != 1 && i < r->n_prompt)
-            gm_step_put_count(s, &(gm_count_edit){r->slot, r->ids[i], 1, 0});
     }
 }
 
@@ -48,28 +59,73 @@ static void put_out(gm_engine *e, gm_request *r)
     gm_step_put_out(s, &out);
 }
 
-static void add(gm_engine *e, gm_request *r)
+/* Pages for the next n rows; requests that are finished give theirs up when there are too few. */
+static bool make_room(gm_engine *e, gm_request *r, uint32_t n)
 {
+    while (!gm_kvpool_extend(&e->place.pool, &r->table, r->slot, r->n_done, n, e->step)) {
+        if (!gm_prefix_evict(e)) return false;
+    }
+    return true;
+}
+
+static void add(gm_engine *e, gm_request *r, uint32_t most)
+{
+    if (most == 0 || !begin_slot(e, r)) return;
     const uint32_t todo = r->n_ids - r->n_done;
-    const uint32_t n = todo < rows_left(e) ? todo : rows_left(e);
-    if (n == 0 || !begin_slot(e, r)) return;
-    if (!gm_kvpool_extend(&e->pool, &r->table, r->slot, r->n_done, n, e->step)) return;
+    const uint32_t n = todo < most ? todo : most;
+    if (!make_room(e, r, n)) return;
     put_rows(e, r, n);
     r->n_now = n;
     if (n == todo) put_out(e, r);
 }
 
+/* Rows of prompts that may join a step. Beside answers, as many as make it last twice as long as
+ * the answers alone would; by themselves, as many as fit. */
+static uint32_t prompt_rows(const gm_engine *e)
+{
+    const uint32_t left = rows_left(e);
+    if (e->step->n_rows == 0 || e->row_us <= 0 || e->decode_us <= 0) return left;
+    const double rows = e->decode_us / e->row_us;
+    const uint32_t most = rows < LEAST_CHUNK ? LEAST_CHUNK : rows > left ? left : (uint32_t)rows;
+    return most < left ? most : left;
+}
+
 bool gm_sched_fill(gm_engine *e)
 {
+    const uint32_t n_slots = e->place.n_slots, first = e->slot_next++ % n_slots;
     gm_step_clear(e->step);
+    uint32_t most = 0; /* rows that prompts may still take */
     for (int prompts = 0; prompts < 2; prompts++) {
-        for (uint32_t i = 0; i < e->n_slots; i++) {
-            gm_request *const r = e->slot[i];
+        if (prompts) most = prompt_rows(e);
+        for (uint32_t i = 0; i < n_slots; i++) {
+            gm_request *const r = e->slot[(first + i) % n_slots];
             if (!r) continue;
             if (!prompts) r->n_now = 0;
             const bool is_prompt = r->n_done < r->n_prompt;
-            if (is_prompt == (prompts == 1) && gm_seq_has_room(r)) add(e, r);
+            if (is_prompt != (prompts == 1) || !gm_seq_has_room(r)) continue;
+            add(e, r, prompts ? most : rows_left(e));
+            if (prompts) most -= r->n_now;
         }
     }
     return e->step->n_rows > 0;
+}
+
+void gm_sched_learn(gm_engine *e, double us)
+{
+    uint32_t prompts = 0, answers = 0;
+    for (uint32_t i = 0; i < e->step->n_segs; i++) {
+        const gm_step_seg *const s = &gm_step_segs(e->step)[i];
+        const gm_request *const r = e->slot[s->slot];
+        if (r && r->n_done < r->n_prompt)
+            prompts += s->n_rows;
+        else
+            answers++;
+    }
+    if (prompts == 0) {
+        e->decode_us = e->decode_us > 0 ? 0.8 * e->decode_us + 0.2 * us : us;
+    } else {
+        const double rest = answers ? us - e->decode_us : us;
+        const double row = (rest > 0 ? rest : 0) / prompts;
+        e->row_us = e->row_us > 0 ? 0.8 * e->row_us + 0.2 * row : row;
+    }
 }

@@ -74,7 +74,7 @@ static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
 static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
 {
     const gm_vocab *const vocab = r->engine->model->vocab;
-    const uint32_t n_vocab = gm_vocab_len(vocab), n_ctx = r->engine->n_ctx;
+    const uint32_t n_vocab = gm_vocab_len(vocab), n_ctx = r->engine->place.n_ctx;
     GM_TRY(check_prompt(o, n_vocab, n_ctx, err));
     GM_TRY(gm_sampler_read(&o->sampling, n_vocab, &r->draw, err));
     r->n_prompt = r->n_ids = (uint32_t)o->n_ids;
@@ -88,7 +88,7 @@ static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
     memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
     GM_TRY(gm_arena_alloc(&r->arena, &r->bias, r->n_bias, sizeof *r->bias, "biases", err));
     if (r->n_bias) memcpy(r->bias, o->sampling.bias, r->n_bias * sizeof *r->bias);
-    GM_TRY(gm_kvtable_init(&r->table, &r->engine->pool, &r->arena, err));
+    GM_TRY(gm_kvtable_init(&r->table, &r->engine->place.pool, &r->arena, err));
     GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, longest_text(vocab), &r->arena, err));
     return make_ring(r, vocab, err);
 }
@@ -126,20 +126,11 @@ bool gm_seq_has_room(const gm_request *r)
     return r->n_put - r->n_taken < r->n_ring;
 }
 
-/* FNV-1a over the bytes of a row. */
-static uint64_t row_hash(const float *row, uint32_t n)
-{
-    const uint8_t *const bytes = (const uint8_t *)row;
-    uint64_t h = 14695981039346656037ull;
-    for (size_t i = 0; i < n * sizeof *row; i++)
-        h = (h ^ bytes[i]) * 1099511628211ull;
-    return h;
-}
-
 static void fill_counts(const gm_request *r, gm_event *ev)
 {
     const double now = gm_clock_s();
     ev->n_prompt = r->n_prompt;
+    ev->n_cached = r->n_cached;
     ev->n_answer = r->n_ids - r->n_prompt;
     ev->prefill_s = r->prefilled_s > 0 ? r->prefilled_s - r->start_s : now - r->start_s;
     ev->decode_s = r->prefilled_s > 0 ? now - r->prefilled_s : 0;
@@ -153,7 +144,7 @@ static void fill_candidates(gm_request *r, gm_mail *mail, const gm_seq_news *new
         gm_draw_top(news->logits, n_vocab, r->n_top, r->order, mail->top);
     mail->ev.top = mail->top;
     mail->ev.n_top = r->n_top;
-    if (r->flags & GM_REQUEST_HASH) mail->ev.hash = row_hash(news->logits, n_vocab);
+    if (r->flags & GM_REQUEST_HASH) mail->ev.hash = gm_draw_hash(news->logits, n_vocab);
 }
 
 int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)

@@ -30,7 +30,7 @@ typedef struct gm_mail {
 struct gm_request {
     gm_engine *engine;
     gm_arena arena;
-    gm_request *next; /* in the engine's queue */
+    gm_request *next; /* in the engine's queue, or among the kept */
 
     /* set at open, constant after */
     int32_t *ids; /* [n_prompt + what may be answered] the engine appends */
@@ -42,10 +42,11 @@ struct gm_request {
 
     /* engine thread */
     uint32_t slot;
-    uint32_t n_ids;  /* known: prompt and answer                     */
-    uint32_t n_done; /* of these, how many are in the KV cache       */
-    uint32_t n_now;  /* how many the step at hand adds               */
-    bool begun;      /* the slot has its draw parameters             */
+    uint32_t n_ids;    /* known: prompt and answer                     */
+    uint32_t n_done;   /* of these, how many are in the KV cache       */
+    uint32_t n_cached; /* tokens of the prompt that another request had computed */
+    uint32_t n_now;    /* how many the step at hand adds               */
+    bool begun;        /* the slot has its draw parameters             */
     gm_kvtable table;
     gm_detok detok;
     gm_stops stops;

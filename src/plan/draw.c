@@ -176,6 +176,16 @@ double gm_draw_logsum(const float *logits, uint32_t n)
     return (double)max + log(sum);
 }
 
+/* FNV-1a. */
+uint64_t gm_draw_hash(const float *logits, uint32_t n)
+{
+    const uint8_t *const bytes = (const uint8_t *)logits;
+    uint64_t h = 14695981039346656037ull;
+    for (size_t i = 0; i < n * sizeof *logits; i++)
+        h = (h ^ bytes[i]) * 1099511628211ull;
+    return h;
+}
+
 void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out)
 {
     const double logsum = gm_draw_logsum(logits, n);

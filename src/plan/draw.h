@@ -70,6 +70,9 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
 /* log(sum(exp(logits))), in float64 inside: a token's log-probability is its logit less this. */
 double gm_draw_logsum(const float *logits, uint32_t n);
 
+/* A hash of the row's bits: the same run, the same hash. */
+uint64_t gm_draw_hash(const float *logits, uint32_t n);
+
 /* The k likeliest of n tokens, best first, ties to the lowest id; k <= n. order[n] is scratch. */
 void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out);
 

@@ -6,6 +6,11 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
+const char *gm_version(void)
+{
+    return GM_VERSION;
+}
+
 void gm_model_describe(const gm_model *m, gm_model_info *info)
 {
     gm_model_info full = {

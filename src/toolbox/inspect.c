@@ -13,8 +13,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "engine/kv.h"
-#include "engine/runner.h"
+#include "engine/place.h"
 
 struct gm_modelfile {
     gm_tensorfile *file;
@@ -209,27 +208,10 @@ uint32_t gm_modelfile_skipped(const gm_modelfile *f, uint64_t *bytes)
 
 uint64_t gm_model_kv_size(const gm_model *m, uint32_t n_ctx)
 {
-    const gm_backend_ops *const ops = gm_backend_find("auto");
-    const gm_backend_cfg cfg = {0};
-    gm_backend *be = NULL;
+    gm_engine_opts opts = gm_engine_opts_default();
+    opts.n_ctx = n_ctx;
     uint64_t bytes = 0;
-    gm_kvpool pool = {0};
-    gm_kvpool_plan(&pool, 1, n_ctx, m->config.window, GM_RUNNER_ROWS);
-    const gm_kv_desc desc = {
-        .type = GM_QTYPE_F32,
-        .n_layer = m->config.n_layer,
-        .layer_class = m->config.layer_class,
-        .n_kv_head = m->config.n_kv_head,
-        .head_dim = m->config.head_dim,
-        .n_vocab = gm_vocab_len(m->vocab),
-        .n_slots = 1,
-        .n_pages = {pool.n_pages[0], pool.n_pages[1]},
-        .table_len = pool.table_len,
-    };
-    if (ops->open(&be, &cfg, NULL) != GM_OK) return 0;
-    if (ops->kv_size_of(be, &desc, &bytes, NULL) != GM_OK) bytes = UINT64_MAX;
-    ops->close(be);
-    return bytes;
+    return gm_place_kv_size(m, &opts, &bytes, NULL) == GM_OK ? bytes : UINT64_MAX;
 }
 
 gm_status gm_model_plan_text(const gm_model *m, char **text, gm_err *err)

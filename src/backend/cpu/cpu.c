@@ -13,6 +13,7 @@ static void cpu_close(gm_backend *be)
 {
     if (!be) return;
     gm_workers_close(be->workers);
+    gm_mem_free(be->roof);
     gm_mem_free(be);
 }
 
@@ -20,15 +21,23 @@ static gm_status cpu_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *e
 {
     *out = NULL;
     gm_backend *be = NULL;
+    uint32_t isa = GM_ISA_ALL;
+    GM_TRY(gm_isa_read(cfg->isa, &isa, err));
     GM_TRY(gm_mem_alloc(&be, 1, sizeof *be, "the cpu backend", err));
     be->abandon = cfg->abandon;
-    gm_kernels_init(&be->k, gm_isa_detect() & ~cfg->isa_masked);
+    be->isa = gm_isa_detect() & isa;
+    gm_kernels_init(&be->k, be->isa);
     const gm_status status = gm_workers_open(&be->workers, cfg->n_threads, err);
     if (status == GM_OK)
         *out = be;
     else
         cpu_close(be);
     return status;
+}
+
+static void cpu_describe(const gm_backend *be, gm_backend_facts *out)
+{
+    *out = (gm_backend_facts){gm_workers_n(be->workers), gm_isa_name(be->isa)};
 }
 
 /* Bytes that an op reads a row at ten bytes a nanosecond: placement compares, nothing more. */
@@ -76,7 +85,11 @@ static gm_status cpu_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_pl
     GM_TRY(gm_slots_check_plan(kv ? &kv->slots : NULL, p, err));
     gm_exec *ex = NULL;
     GM_TRY(gm_mem_alloc(&ex, 1, sizeof *ex, "an exec", err));
-    *ex = (gm_exec){.be = be, .w = w, .kv = kv, .plan = p, .bucket = bucket};
+    ex->be = be;
+    ex->w = w;
+    ex->kv = kv;
+    ex->plan = p;
+    ex->bucket = bucket;
     const gm_status status = gm_cpu_lower(ex, err);
     if (status == GM_OK)
         *out = ex;
@@ -118,9 +131,11 @@ static void work(void *arg, uint32_t worker)
         case GM_PHASE_PRODUCTS: gm_cpu_products(ex, ph, &ex->tasks[i], worker); break;
         case GM_PHASE_ATTEND: gm_cpu_attend(ex, ph, &ex->tasks[i], worker); break;
         }
-        if (worker == 0 && is_abandoned(ex)) ex->stop_after = i + 1;
+        /* Not after the last phase, which has drawn tokens: then the step is done. */
+        if (worker == 0 && i + 1 < ex->n_phases && is_abandoned(ex))
+            atomic_store(&ex->stop_after, (unsigned)i + 1);
         gm_workers_meet(crew);
-        if (ex->stop_after == i + 1) return;
+        if (atomic_load(&ex->stop_after) == i + 1) return;
     }
 }
 
@@ -151,7 +166,7 @@ static gm_status check_inputs(const gm_exec *ex, gm_err *err)
 static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
 {
     ex->step = s;
-    ex->stop_after = 0;
+    atomic_store(&ex->stop_after, 0);
     if (ex->kv) GM_TRY(gm_cpu_kv_apply(ex->kv, s, err));
     GM_TRY(check_inputs(ex, err));
     for (uint32_t i = 0; i < s->n_outs; i++)
@@ -159,7 +174,7 @@ static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
     for (size_t i = 0; i < ex->n_phases; i++)
         atomic_store_explicit(&ex->tasks[i].next, 0, memory_order_relaxed);
     gm_workers_run(ex->be->workers, work, ex);
-    if (ex->stop_after) return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
+    if (atomic_load(&ex->stop_after)) return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
     return GM_OK;
 }
 
@@ -182,7 +197,9 @@ const gm_backend_ops gm_backend_cpu = {
     .any_rows = true,
     .open = cpu_open,
     .close = cpu_close,
+    .describe = cpu_describe,
     .cost = cpu_cost,
+    .roof = gm_cpu_roof,
     .size_of = cpu_size_of,
     .load = cpu_load,
     .unload = cpu_unload,

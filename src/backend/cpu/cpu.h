@@ -17,6 +17,7 @@
  *     cpu_mul.c    PRODUCTS
  *     cpu_attn.c   ATTEND and its join
  *     cpu_kv.c     pages
+ *     cpu_roof.c   what the machine does at best
  *     kernels.c    the kernel table; generic/ and x86/ fill it
  *
  * A row's result is the same bits whatever its neighbours, the chunking and the
@@ -93,14 +94,16 @@ struct gm_exec {
     gm_lane *lanes;      /* [n workers] */
     gm_result_out *out;
     gm_candidate *top;
-    const gm_step *step; /* being computed */
-    size_t stop_after;   /* phases after which the step was abandoned; 0: it was not */
+    const gm_step *step;    /* being computed */
+    atomic_uint stop_after; /* phases after which the step was abandoned; 0: it was not */
 };
 
 struct gm_backend {
     gm_kernels k;
+    uint32_t isa; /* rungs in use */
     gm_workers *workers;
     const atomic_int *abandon;
+    uint8_t *roof; /* what the roof is measured on, once it was */
     gm_ticket n_run, n_waited;
     struct {
         gm_exec *ex;
@@ -126,9 +129,11 @@ void gm_cpu_attend_join(gm_exec *ex, const gm_op *op, uint32_t row);
 /* Cosines and sines of one row's position, for each rotation. */
 void gm_cpu_angles(gm_exec *ex, uint32_t row);
 
+/* cpu_roof.c */
+gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err);
+
 /* cpu_kv.c */
-gm_status gm_cpu_kv_size_of(const gm_backend *be, const gm_kv_desc *d, uint64_t *bytes,
-                            gm_err *err);
+gm_status gm_cpu_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err);
 gm_status gm_cpu_kv_open(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err);
 void gm_cpu_kv_close(gm_kvmem *kv);
 uint64_t gm_cpu_kv_page_size(const gm_kvmem *kv, uint32_t class);

@@ -27,9 +27,8 @@ static gm_status page_sizes(const gm_kv_desc *d, uint64_t size[GM_CLASSES], gm_e
     return GM_OK;
 }
 
-gm_status gm_cpu_kv_size_of(const gm_backend *be, const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
+gm_status gm_cpu_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
 {
-    (void)be;
     uint64_t size[GM_CLASSES];
     *bytes = 0;
     GM_TRY(page_sizes(d, size, err));
@@ -58,9 +57,10 @@ static gm_status kv_init(gm_kvmem *kv, const gm_kv_desc *d, gm_err *err)
 
 gm_status gm_cpu_kv_open(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err)
 {
+    (void)be;
     *out = NULL;
     uint64_t bytes = 0;
-    GM_TRY(gm_cpu_kv_size_of(be, d, &bytes, err));
+    GM_TRY(gm_cpu_kv_size_of(d, &bytes, err));
     gm_kvmem *kv = NULL;
     GM_TRY(gm_mem_alloc(&kv, 1, sizeof *kv, "the KV cache", err));
     const gm_status status = kv_init(kv, d, err);

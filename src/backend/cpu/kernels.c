@@ -45,6 +45,27 @@ uint32_t gm_isa_detect(void)
     return isa;
 }
 
+gm_status gm_isa_read(const char *name, uint32_t *isa, gm_err *err)
+{
+    static const struct {
+        const char *name;
+        uint32_t isa;
+    } rungs[] = {{"c", 0}, {"avx2", GM_ISA_AVX2}, {"avx512", GM_ISA_ALL}};
+    *isa = GM_ISA_ALL;
+    for (size_t i = 0; name && i < sizeof rungs / sizeof *rungs; i++) {
+        if (strcmp(name, rungs[i].name) != 0) continue;
+        *isa = rungs[i].isa;
+        return GM_OK;
+    }
+    if (!name) return GM_OK;
+    return gm_fail(err, GM_E_ARG, 0, "cpu: instructions %.40s, expected c, avx2 or avx512", name);
+}
+
+const char *gm_isa_name(uint32_t isa)
+{
+    return isa & GM_ISA_AVX512 ? "avx512" : isa & GM_ISA_AVX2 ? "avx2" : "c";
+}
+
 void gm_kernels_init(gm_kernels *k, uint32_t isa)
 {
     gm_kernels_panel_c(k);

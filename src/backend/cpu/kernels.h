@@ -8,9 +8,11 @@
  * order, sixteen lanes at a time, whatever the width of a register. */
 
 #include "backend/cpu/panel.h"
+#include "base/status.h"
 
 #define GM_KERNEL_TYPES 32 /* past the largest gm_qtype */
 #define GM_KV_TYPES     3
+#define GM_READ_WAYS    3
 
 /* Rungs, as bits of what the processor and the system offer. */
 enum { GM_ISA_AVX2 = 1, GM_ISA_AVX512 = 2, GM_ISA_ALL = 3 };
@@ -55,6 +57,11 @@ typedef struct gm_kernels {
     void (*softcap)(float *x, size_t n, float cap);
     double (*logsum)(const float *x, size_t n);
 
+    /* For the roof: reads n bytes (a multiple of 1024) in one of GM_READ_WAYS ways; does n rounds of
+     * 8-bit products in registers and answers how many operations that were. */
+    uint64_t (*read)(const uint8_t *p, size_t n, uint32_t way);
+    double (*spin)(uint64_t n);
+
     /* KV rows of each type: f32, f16, q8_0. */
     void (*kv_store[GM_KV_TYPES])(const float *x, size_t len, uint8_t *row);
     /* s[g * GM_PAGE_LEN + i] = scale * q[g] . k[i] for every cell and head; q is [group, len]. */
@@ -65,6 +72,11 @@ typedef struct gm_kernels {
 
 /* The rungs this machine has: instructions, and registers that the system saves (XCR0). */
 uint32_t gm_isa_detect(void);
+
+/* The rungs up to one named "c", "avx2" or "avx512"; all of them for NULL. */
+gm_status gm_isa_read(const char *name, uint32_t *isa, gm_err *err);
+/* The name of the best rung among these. */
+const char *gm_isa_name(uint32_t isa);
 
 /* Fills the table with the best of the rungs in `isa`. */
 void gm_kernels_init(gm_kernels *k, uint32_t isa);

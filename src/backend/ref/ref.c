@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 #include "backend/backends.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 static gm_status backend_open(gm_backend **out, const gm_backend_cfg *cfg, bool int8, gm_err *err)
@@ -32,6 +33,12 @@ static void ref_close(gm_backend *be)
     gm_mem_free(be);
 }
 
+static void ref_describe(const gm_backend *be, gm_backend_facts *out)
+{
+    (void)be;
+    *out = (gm_backend_facts){1, "c"};
+}
+
 /* About a nanosecond a multiplication: placement only ever compares it with much faster ones. */
 static gm_status ref_cost(const gm_backend *be, const gm_plan *p, const gm_op *op, uint32_t rows,
                           double *us, gm_err *err)
@@ -41,6 +48,25 @@ static gm_status ref_cost(const gm_backend *be, const gm_plan *p, const gm_op *o
     if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU)
         products *= p->vals[op->in[0]].cols;
     *us = products * rows * 1e-3;
+    return GM_OK;
+}
+
+/* One core reading a buffer that no cache holds: ref is no measure of speed, but has its roof. */
+static gm_status ref_roof(gm_backend *be, gm_roof *out, gm_err *err)
+{
+    (void)be;
+    const size_t n = (size_t)1 << 23;
+    uint64_t *words = NULL;
+    *out = (gm_roof){0};
+    GM_TRY(gm_mem_alloc(&words, n, sizeof *words, "the roof", err));
+    memset(words, 1, n * sizeof *words);
+    const double start = gm_clock_s();
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += words[i];
+    out->read_bytes_s = (double)(n * sizeof *words) / (gm_clock_s() - start);
+    words[0] = sum; /* so that the loop is not left out */
+    gm_mem_free(words);
     return GM_OK;
 }
 
@@ -155,7 +181,9 @@ static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
     for (uint32_t i = 0; i < s->n_outs; i++)
         ex->out[i] = (gm_result_out){.token = -1};
     for (size_t i = 0; i < ex->plan->n_ops; i++) {
-        if (ex->be->abandon && atomic_load(ex->be->abandon))
+        /* Outputs come after the draw, which a slot remembers: then the step is as good as done. */
+        const bool done = ex->plan->ops[i].kind == GM_OP_OUTPUT;
+        if (!done && ex->be->abandon && atomic_load(ex->be->abandon))
             return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
         GM_TRY(gm_ref_op(ex, &ex->plan->ops[i], err));
     }
@@ -175,11 +203,12 @@ static gm_status ref_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err
     return GM_OK;
 }
 
-#define REF_ENTRIES                                                                              \
-    .close = ref_close, .cost = ref_cost, .size_of = ref_size_of, .load = ref_load,              \
-    .unload = ref_unload, .kv_size_of = gm_ref_kv_size_of, .kv_open = gm_ref_kv_open,            \
-    .kv_close = gm_ref_kv_close, .kv_page_size = gm_ref_kv_page_size, .kv_copy = gm_ref_kv_copy, \
-    .lower = ref_lower, .drop = ref_drop, .run = ref_run, .wait = ref_wait
+#define REF_ENTRIES                                                                          \
+    .close = ref_close, .describe = ref_describe, .cost = ref_cost, .roof = ref_roof,        \
+    .size_of = ref_size_of, .load = ref_load, .unload = ref_unload,                          \
+    .kv_size_of = gm_ref_kv_size_of, .kv_open = gm_ref_kv_open, .kv_close = gm_ref_kv_close, \
+    .kv_page_size = gm_ref_kv_page_size, .kv_copy = gm_ref_kv_copy, .lower = ref_lower,      \
+    .drop = ref_drop, .run = ref_run, .wait = ref_wait
 
 const gm_backend_ops gm_backend_ref = {
     .name = "ref",

@@ -58,8 +58,7 @@ struct gm_backend {
 };
 
 /* ref_kv.c */
-gm_status gm_ref_kv_size_of(const gm_backend *be, const gm_kv_desc *d, uint64_t *bytes,
-                            gm_err *err);
+gm_status gm_ref_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err);
 gm_status gm_ref_kv_open(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err);
 void gm_ref_kv_close(gm_kvmem *kv);
 uint64_t gm_ref_kv_page_size(const gm_kvmem *kv, uint32_t class);
@@ -70,6 +69,10 @@ gm_status gm_ref_kv_apply(gm_kvmem *kv, const gm_step *s, gm_err *err);
 /* The K row (which = 0) or V row (1) of a position of a slot: [cell_len]. */
 float *gm_ref_kv_cell(const gm_kvmem *kv, uint32_t slot, uint32_t layer, uint32_t pos,
                       uint32_t which);
+
+/* Stores a row of [cell_len] there, rounded to what the cache's type would hold: pages are float32
+ * whatever the type. A head's row is rounded by itself, with zeros behind it. */
+void gm_ref_kv_store(const gm_kvmem *kv, const float *x, float *cell);
 
 /* ref_ops.c: computes one op of ex->step. */
 gm_status gm_ref_op(gm_exec *ex, const gm_op *op, gm_err *err);

@@ -2,11 +2,11 @@
 #include <inttypes.h>
 
 #include "backend/ref/ref.h"
+#include "base/fp16.h"
 #include "base/mem.h"
 
-gm_status gm_ref_kv_size_of(const gm_backend *be, const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
+gm_status gm_ref_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
 {
-    (void)be;
     uint32_t n_layer_of[GM_CLASSES] = {0};
     *bytes = 0;
     for (uint32_t l = 0; l < d->n_layer; l++)
@@ -37,11 +37,12 @@ static gm_status kv_init(gm_kvmem *kv, const gm_kv_desc *d, gm_err *err)
 
 gm_status gm_ref_kv_open(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err)
 {
+    (void)be;
     *out = NULL;
     uint64_t bytes = 0;
-    GM_TRY(gm_ref_kv_size_of(be, d, &bytes, err));
-    if (d->type != GM_QTYPE_F32) {
-        return gm_fail(err, GM_E_UNSUP, 0, "ref: the KV cache is f32 here, not %s",
+    GM_TRY(gm_ref_kv_size_of(d, &bytes, err));
+    if (d->type != GM_QTYPE_F32 && d->type != GM_QTYPE_F16 && d->type != GM_QTYPE_Q8_0) {
+        return gm_fail(err, GM_E_UNSUP, 0, "ref: a KV cache of %s, expected f32, f16 or q8_0",
                        gm_qtype_name(d->type));
     }
     gm_kvmem *kv = NULL;
@@ -92,6 +93,36 @@ float *gm_ref_kv_cell(const gm_kvmem *kv, uint32_t slot, uint32_t layer, uint32_
     const uint64_t row = ((uint64_t)kv->slots.layer_index[layer] * 2 + which) * GM_PAGE_LEN;
     return kv->pages[c] + gm_slots_page(&kv->slots, slot, layer, pos) * kv->page_len[c] +
            (row + pos % GM_PAGE_LEN) * kv->cell_len;
+}
+
+/* A head's values become what blocks of 32 int8 with an f16 scale hold. */
+static void round_q8_0(const float *x, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i += GM_ACT_BLOCK) {
+        int8_t q[GM_ACT_BLOCK];
+        float scale;
+        const uint32_t len = n - i < GM_ACT_BLOCK ? n - i : GM_ACT_BLOCK;
+        gm_act8_quantise(x + i, len, &(gm_act8){q, &scale});
+        scale = gm_f16_to_f32(gm_f32_to_f16(scale));
+        for (uint32_t j = 0; j < len; j++)
+            out[i + j] = (float)q[j] * scale;
+    }
+}
+
+void gm_ref_kv_store(const gm_kvmem *kv, const float *x, float *cell)
+{
+    const gm_kv_desc *const d = &kv->slots.desc;
+    switch (d->type) {
+    case GM_QTYPE_F16:
+        for (uint64_t i = 0; i < kv->cell_len; i++)
+            cell[i] = gm_f16_to_f32(gm_f32_to_f16(x[i]));
+        return;
+    case GM_QTYPE_Q8_0:
+        for (uint32_t h = 0; h < d->n_kv_head; h++)
+            round_q8_0(x + (size_t)h * d->head_dim, d->head_dim, cell + (size_t)h * d->head_dim);
+        return;
+    default: memcpy(cell, x, kv->cell_len * sizeof *cell);
+    }
 }
 
 gm_status gm_ref_kv_apply(gm_kvmem *kv, const gm_step *s, gm_err *err)

@@ -152,8 +152,8 @@ static void cache(gm_exec *ex, const gm_op *op)
     for (uint32_t i = 0; i < ex->step->n_rows; i++) {
         const gm_step_row *const r = &gm_step_rows(ex->step)[i];
         for (uint32_t which = 0; which < 2; which++) {
-            memcpy(gm_ref_kv_cell(ex->kv, r->slot, op->layer, r->pos, which),
-                   row_of(ex, op->in[which], i), ex->kv->cell_len * sizeof(float));
+            gm_ref_kv_store(ex->kv, row_of(ex, op->in[which], i),
+                            gm_ref_kv_cell(ex->kv, r->slot, op->layer, r->pos, which));
         }
     }
 }

@@ -58,6 +58,7 @@ static gm_engine *engine_of(const gm_model *m, uint32_t n_slots)
     gm_engine_opts o = gm_engine_opts_default();
     o.n_slots = n_slots;
     o.backend = backend;
+    o.kv_type = "f32"; /* what forward_logprobs keeps */
     OK(gm_engine_open(&e, m, &o, &err));
     return e;
 }
@@ -95,8 +96,8 @@ static void assert_idle(gm_engine *e)
 {
     pthread_mutex_lock(&e->lock);
     for (int c = 0; c < GM_CLASSES; c++)
-        assert_int_equal(e->pool.n_free[c], e->pool.n_pages[c]);
-    for (uint32_t i = 0; i < e->n_slots; i++)
+        assert_int_equal(e->place.pool.n_free[c], e->place.pool.n_pages[c]);
+    for (uint32_t i = 0; i < e->place.n_slots; i++)
         assert_null(e->slot[i]);
     assert_int_equal(e->n_active, 0);
     assert_null(atomic_load(&e->sole));

@@ -40,6 +40,7 @@ static int setup(void **state)
     tiny_deinit(&t);
     gm_engine_opts o = gm_engine_opts_default();
     o.backend = backend;
+    o.kv_type = "f32"; /* what forward_logprobs keeps */
     return gm_engine_open(&engine, model, &o, &err) == GM_OK ? 0 : -1;
 }
 

@@ -89,8 +89,26 @@ UNPACK(q6_k, GM_QTYPE_Q6_K)
 UNPACK(iq4_nl, GM_QTYPE_IQ4_NL)
 UNPACK(iq4_xs, GM_QTYPE_IQ4_XS)
 
+/* A dot product in plain C, over and over. */
+static double spin(uint64_t n)
+{
+    int8_t a[256], b[256];
+    for (int i = 0; i < 256; i++)
+        a[i] = b[i] = (int8_t)i;
+    volatile int32_t keep = 0;
+    for (uint64_t r = 0; r < n; r++) {
+        int32_t sum = 0;
+        for (int i = 0; i < 256; i++)
+            sum += a[i] * b[i];
+        keep = keep ^ sum;
+        a[r % 256]++;
+    }
+    return (double)n * 256 * 2;
+}
+
 void gm_kernels_panel_c(gm_kernels *k)
 {
+    k->spin = spin;
     k->unpack[GM_QTYPE_Q4_0] = q4_0_c;
     k->unpack[GM_QTYPE_Q4_1] = q4_1_c;
     k->unpack[GM_QTYPE_Q5_0] = q5_0_c;

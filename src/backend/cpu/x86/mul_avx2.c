@@ -153,8 +153,28 @@ static void mul_sc16_min(const gm_panelmul *a)
     mul(a, GM_PANEL_SC16_MIN);
 }
 
+/* Eight sums of products in registers, with nothing to load or store. */
+static double spin(uint64_t n)
+{
+    __m256i p[8];
+    const __m256i a = _mm256_set1_epi32(0x01020304), b = _mm256_set1_epi32(0x04030201);
+    for (int i = 0; i < 8; i++)
+        p[i] = _mm256_setzero_si256();
+    for (uint64_t r = 0; r < n; r++) {
+        for (int i = 0; i < 8; i++)
+            p[i] = dot4(p[i], a, b, false);
+        __asm__ volatile("" : "+x"(p[0]), "+x"(p[4]));
+    }
+    for (int i = 1; i < 8; i++)
+        p[0] = _mm256_add_epi32(p[0], p[i]);
+    volatile int32_t keep = _mm256_extract_epi32(p[0], 0);
+    (void)keep;
+    return (double)n * 8 * 64;
+}
+
 void gm_kernels_mul_avx2(gm_kernels *k)
 {
+    k->spin = spin;
     k->mul[GM_PANEL_FLAT] = mul_flat;
     k->mul[GM_PANEL_FLAT_MIN] = mul_flat_min;
     k->mul[GM_PANEL_SC32] = mul_sc32;

@@ -126,8 +126,28 @@ static void mul_sc16_min(const gm_panelmul *a)
     mul(a, GM_PANEL_SC16_MIN);
 }
 
+/* Twelve sums of products in registers, with nothing to load or store. */
+static double spin(uint64_t n)
+{
+    __m512i p[12];
+    const __m512i a = _mm512_set1_epi32(0x01020304), b = _mm512_set1_epi32(0x04030201);
+    for (int i = 0; i < 12; i++)
+        p[i] = _mm512_setzero_si512();
+    for (uint64_t r = 0; r < n; r++) {
+        for (int i = 0; i < 12; i++)
+            p[i] = _mm512_dpbusd_epi32(p[i], a, b);
+        __asm__ volatile("" : "+v"(p[0]), "+v"(p[4]), "+v"(p[8]));
+    }
+    for (int i = 1; i < 12; i++)
+        p[0] = _mm512_add_epi32(p[0], p[i]);
+    volatile int32_t keep = _mm512_reduce_add_epi32(p[0]);
+    (void)keep;
+    return (double)n * 12 * 128;
+}
+
 void gm_kernels_mul_avx512(gm_kernels *k)
 {
+    k->spin = spin;
     k->mul[GM_PANEL_FLAT] = mul_flat;
     k->mul[GM_PANEL_FLAT_MIN] = mul_flat_min;
     k->mul[GM_PANEL_SC32] = mul_sc32;

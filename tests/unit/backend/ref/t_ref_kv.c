@@ -372,7 +372,7 @@ static void test_kv_descriptions(void **state)
                     .n_slots = 1,
                     .n_pages = {3, 5},
                     .table_len = 2};
-    assert_int_equal(ops->kv_size_of(be, &d, &bytes, &err), GM_OK);
+    assert_int_equal(ops->kv_size_of(&d, &bytes, &err), GM_OK);
     assert_int_equal(bytes, (3 * 1 + 5 * 2) * 2 * GM_PAGE_LEN * 12 * sizeof(float));
     d.type = GM_QTYPE_F16;
     assert_int_equal(ops->kv_open(be, &d, &kv, &err), GM_E_UNSUP);
@@ -380,7 +380,7 @@ static void test_kv_descriptions(void **state)
     d.type = GM_QTYPE_F32;
     d.n_pages[1] = UINT32_MAX;
     d.head_dim = UINT32_MAX;
-    assert_int_equal(ops->kv_size_of(be, &d, &bytes, &err), GM_E_TOOBIG);
+    assert_int_equal(ops->kv_size_of(&d, &bytes, &err), GM_E_TOOBIG);
     assert_int_equal(ops->kv_open(be, &d, &kv, &err), GM_E_TOOBIG);
     assert_null(kv);
     ops->kv_close(NULL);

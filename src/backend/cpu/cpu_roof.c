@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* The roof: how fast all workers together read memory that no cache holds, by the
+ * best of several ways of reading, and how many int8 operations they do in registers. */
+
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define ROOF_BYTES ((size_t)1 << 30)
+#define ROOF_SPINS 20000000u /* about 70 ms of Zen 4 */
+
+typedef struct roof_job {
+    gm_backend *be;
+    uint32_t way;
+    bool fill;
+    atomic_ullong sum; /* so that no reading is left out */
+    double ops[64];
+} roof_job;
+
+static void read_share(void *arg, uint32_t worker)
+{
+    roof_job *const j = arg;
+    const size_t share = ROOF_BYTES / gm_workers_n(j->be->workers) / 4096 * 4096;
+    uint8_t *const from = j->be->roof + worker * share;
+    if (j->fill)
+        memset(from, 1, share);
+    else
+        atomic_fetch_add(&j->sum, j->be->k.read(from, share, j->way));
+}
+
+static void spin_share(void *arg, uint32_t worker)
+{
+    roof_job *const j = arg;
+    j->ops[worker % 64] = j->be->k.spin(ROOF_SPINS);
+}
+
+gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err)
+{
+    *out = (gm_roof){0};
+    roof_job job = {.be = be, .fill = true};
+    if (!be->roof) {
+        /* Room behind the end for lines that are asked for ahead. */
+        GM_TRY(gm_mem_alloc_aligned(&be->roof, 1, ROOF_BYTES + 65536, "the roof", err));
+        gm_workers_run(be->workers, read_share, &job);
+    }
+    job.fill = false;
+    for (job.way = 0; job.way < GM_READ_WAYS; job.way++) {
+        const double start = gm_clock_s();
+        gm_workers_run(be->workers, read_share, &job);
+        const double rate = (double)ROOF_BYTES / (gm_clock_s() - start);
+        if (rate > out->read_bytes_s) out->read_bytes_s = rate;
+    }
+    const double start = gm_clock_s();
+    gm_workers_run(be->workers, spin_share, &job);
+    const double seconds = gm_clock_s() - start;
+    for (uint32_t i = 0; i < gm_workers_n(be->workers) && i < 64; i++)
+        out->int8_ops_s += job.ops[i] / seconds;
+    return GM_OK;
+}
