@@ -6,6 +6,8 @@
 # make test     install what is missing, build, run the tests: the short tier and the sanitizers'
 # make check    the long tier: all of test, -Werror builds, analyser, fuzzing, coverage, slow tests
 #               (SKIP_TEST=1 leaves out what `make test` runs)
+# make install  put program, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
+#               before it where one is given; `make uninstall` takes them away again
 # make format   clang-format every source in place
 # make clean    remove everything made
 #
@@ -34,7 +36,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes -Wst
         -Wvla -Wpointer-arith -Wundef -Wno-psabi
 STD := -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE
 SANITIZE := -fno-sanitize-recover=all -fno-omit-frame-pointer
-FLAGS.release := -O2 -g -DNDEBUG
+FLAGS.release := -O3 -g -DNDEBUG
 FLAGS.debug := -O1 -g
 FLAGS.asan := -O1 -g -fsanitize=address,undefined $(SANITIZE)
 FLAGS.cov := -O1 -g -fprofile-instr-generate -fcoverage-mapping
@@ -45,7 +47,8 @@ FLAGS.werror-clang := $(FLAGS.release) -Werror
 CFLAGS := $(STD) $(FLAGS.$(CONFIG)) -ffp-contract=off $(WARN) $(EXTRA_CFLAGS)
 CPPFLAGS := -Iinclude -Isrc -MMD -MP
 LDFLAGS := $(filter -fsanitize=% -fprofile-% -fcoverage-%,$(CFLAGS)) $(EXTRA_LDFLAGS)
-LDLIBS := -ljansson -lm -lpthread
+LIB_LDLIBS := -ljansson -lm -lpthread
+LDLIBS := $(LIB_LDLIBS)
 
 Q := $(if $(V),,@)
 say = $(if $(V)$(SILENT),,@echo '  $(1)  $@')
@@ -73,10 +76,10 @@ FUZZ_NAMES := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
 
 # ---- what is built -----------------------------------------------------------------------------
 
-all: $(B)/gemmule
+all: $(B)/gemmule lib
 	@$(if $(filter release,$(CONFIG)),ln -sf $(B)/gemmule gemmule,:)
 
-lib: $(B)/libgemmule.a
+lib: $(B)/libgemmule.a $(B)/libgemmule.so
 tests: $(UNIT_BIN) $(OOM_BIN) $(REPLAY_BIN)
 fuzzers: $(FUZZ_BIN)
 objects: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ)
@@ -88,9 +91,20 @@ $(B)/libgemmule.a: $(LIB_OBJ) $(B)/sources
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $(LIB_OBJ)
 
+# The same objects make both libraries: they run anywhere, and show what the public headers declare.
+LIB_FLAGS := -fPIC -fvisibility=hidden
+$(LIB_OBJ): CFLAGS += $(LIB_FLAGS)
+
+VERSION := $(shell sed -n 's/.*define GM_VERSION "\(.*\)"/\1/p' include/gemmule.h)
+SONAME := libgemmule.so.$(firstword $(subst ., ,$(VERSION)))
+
+$(B)/libgemmule.so: $(LIB_OBJ) $(B)/sources
+	$(call say,LINK)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) -o $@ $(LIB_OBJ) $(LIB_LDLIBS)
+
 $(B)/gemmule: $(CLI_OBJ) $(B)/libgemmule.a
 	$(call say,LINK)
-	$(link) $(LDLIBS)
+	$(link) -ledit $(LDLIBS)
 
 $(B)/%.o: %.c $(B)/flags
 	$(call say,CC  )
@@ -105,14 +119,15 @@ $(filter %_avx512.o,$(LIB_OBJ)): CFLAGS += $(ISA_FLAGS.avx512)
 
 $(TEST_OBJ): CPPFLAGS += -Itests
 
-# `gemmule --version` names the commit: programs/ sees it as GM_COMMIT, a string.
-COMMIT := $(or $(shell git describe --always --dirty --abbrev=12 2>/dev/null),unknown)
+# `gemmule --version` names the commit: programs/ sees it as GM_COMMIT, a string. git is told that
+# the folder may be another user's, or `sudo make install` would build once more without a name.
+COMMIT := $(or $(shell git -c safe.directory='*' describe --always --dirty --abbrev=12 2>/dev/null),unknown)
 $(CLI_OBJ): CPPFLAGS += -DGM_COMMIT='"$(COMMIT)"'
 $(CLI_OBJ): $(B)/commit
 
 # A file that holds what it was made with, and is only touched when that changes.
 note = @mkdir -p $(@D); echo "$$NOTE" | cmp -s - $@ || echo "$$NOTE" >$@
-$(B)/flags: export NOTE = $(CC) $(CFLAGS)
+$(B)/flags: export NOTE = $(CC) $(CFLAGS) $(LIB_FLAGS)
 $(B)/commit: export NOTE = $(COMMIT)
 $(B)/sources: export NOTE = $(LIB_SRC)
 $(B)/flags $(B)/commit $(B)/sources: FORCE
@@ -154,7 +169,7 @@ build/demo.gguf: $(B)/gemmule
 # ---- the tests ---------------------------------------------------------------------------------
 # Each test is a command line; its name is what to type to run it again. docs/TESTING.md.
 
-SHELL_TESTS := $(wildcard tests/cli/*.sh tests/golden/*.sh tests/checks/*.sh)
+SHELL_TESTS := $(wildcard tests/cli/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
 CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
 quoted = $(foreach t,$(1),'$(t)')
@@ -186,10 +201,46 @@ check:
 	@$(MAKE) CONFIG=fuzz fuzzers
 	@TEST_TIMEOUT=1200 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
 
+# ---- installing --------------------------------------------------------------------------------
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DOCDIR ?= $(PREFIX)/share/doc/gemmule
+
+HEADERS := $(wildcard include/*.h)
+DOCS := LICENSE README.md CHANGELOG.md
+EXAMPLES := $(wildcard examples/*.c)
+SHARED := libgemmule.so.$(VERSION)
+
+# Every installed file: `install` makes their folders, `uninstall` removes them.
+INSTALLED = $(BINDIR)/gemmule $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/pkgconfig/gemmule.pc \
+            $(addprefix $(LIBDIR)/,libgemmule.a $(SHARED) $(SONAME) libgemmule.so) \
+            $(addprefix $(DOCDIR)/,$(DOCS) $(EXAMPLES))
+put = install -m $(1) $(2) '$(DESTDIR)$(3)'
+
+install: $(B)/gemmule $(B)/libgemmule.a $(B)/libgemmule.so
+	$(Q)install -d $(foreach d,$(sort $(dir $(INSTALLED))),'$(DESTDIR)$(d)')
+	$(Q)$(call put,755,$(B)/gemmule,$(BINDIR))
+	$(Q)$(call put,644,$(HEADERS),$(INCLUDEDIR))
+	$(Q)$(call put,644,$(B)/libgemmule.a,$(LIBDIR))
+	$(Q)$(call put,755,$(B)/libgemmule.so,$(LIBDIR)/$(SHARED))
+	$(Q)ln -sf $(SHARED) '$(DESTDIR)$(LIBDIR)/$(SONAME)'
+	$(Q)ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libgemmule.so'
+	$(Q)sed $(foreach v,PREFIX LIBDIR INCLUDEDIR VERSION,-e 's|@$(v)@|$($(v))|') gemmule.pc.in | \
+	    $(call put,644,/dev/stdin,$(LIBDIR)/pkgconfig/gemmule.pc)
+	$(Q)$(call put,644,$(DOCS),$(DOCDIR))
+	$(Q)$(call put,644,$(EXAMPLES),$(DOCDIR)/examples)
+
+uninstall:
+	$(Q)rm -f $(foreach f,$(INSTALLED),'$(DESTDIR)$(f)')
+	$(Q)rmdir '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(DOCDIR)' 2>/dev/null || true
+
 # ---- the rest ----------------------------------------------------------------------------------
 
 format:
-	@find src include programs tests -name '*.[ch]' -exec clang-format -i {} +
+	@find src include programs tests examples -name '*.[ch]' -exec clang-format -i {} +
 
 # The scripts ask for the flags here, so that they are written once.
 print-%:
@@ -198,7 +249,7 @@ print-%:
 clean:
 	rm -rf build gemmule
 
-.PHONY: all lib tests fuzzers objects run quick test check format clean FORCE
+.PHONY: all lib tests fuzzers objects run quick test check install uninstall format clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ))

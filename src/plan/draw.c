@@ -42,15 +42,6 @@ static void sift_down(const float *l, uint32_t *heap, uint32_t n, uint32_t i)
     heap[i] = moved;
 }
 
-/* Orders the whole row as a heap: the first token is on top. */
-static void heap_make(const float *l, uint32_t *heap, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        heap[i] = i;
-    for (uint32_t i = n / 2; i-- > 0;)
-        sift_down(l, heap, n, i);
-}
-
 /* Takes the top off a heap of *n tokens; the tokens taken stand, last taken first, behind it. */
 static uint32_t heap_pop(const float *l, uint32_t *heap, uint32_t *n)
 {
@@ -60,6 +51,47 @@ static uint32_t heap_pop(const float *l, uint32_t *heap, uint32_t *n)
     sift_down(l, heap, *n, 0);
     heap[*n] = top;
     return top;
+}
+
+/* Orders n tokens as a heap: the first is on top. */
+static void heap_make(const float *l, uint32_t *heap, uint32_t n)
+{
+    for (uint32_t i = n / 2; i-- > 0;)
+        sift_down(l, heap, n, i);
+}
+
+static uint32_t list_all(uint32_t *list, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        list[i] = i;
+    return n;
+}
+
+/* Lists tokens among which the first k are; answers how many. The row is cut into stretches and the
+ * k-th best of their maxima is a bar that at least k tokens reach: two passes over the row, and a
+ * heap of hundreds instead of 262144. */
+static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *list)
+{
+    enum { STRETCHES = 1024 };
+    const uint32_t len = (n + STRETCHES - 1) / STRETCHES;
+    if (k == 0 || k > STRETCHES / 4 || len < 8) return list_all(list, n);
+    float max[STRETCHES];
+    uint32_t order[STRETCHES], n_max = 0;
+    for (uint32_t first = 0; first < n; first += len, n_max++) {
+        const uint32_t end = first + len < n ? first + len : n;
+        float m = l[first];
+        for (uint32_t i = first + 1; i < end; i++)
+            m = l[i] > m ? l[i] : m;
+        max[n_max] = m;
+    }
+    uint32_t left = list_all(order, n_max), bar = 0, m = 0;
+    heap_make(max, order, n_max);
+    for (uint32_t i = 0; i < k; i++)
+        bar = heap_pop(max, order, &left);
+    for (uint32_t i = 0; i < n; i++) {
+        if (l[i] >= max[bar]) list[m++] = i;
+    }
+    return m;
 }
 
 /* Steps 1 to 3: the logits that the draw looks at. */
@@ -107,7 +139,7 @@ static uint32_t cut_top_p(const float *l, const uint32_t *tail, uint32_t n_kept,
     return n_kept;
 }
 
-/* Steps 5 to 8. The tokens that stay stand at the end of order[n], the first of them last;
+/* Steps 5 to 8 for the n tokens listed. The ones that stay stand at the end of order[n], the first of them last;
  * returns how many they are. */
 static uint32_t cut(const float *l, uint32_t n, const gm_draw *d, uint32_t *order)
 {
@@ -148,16 +180,17 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
     if (d->inv_temp == 0) return first_of(l, n);
 
     const bool cuts = d->top_k || d->top_p < GM_DRAW_TOP_P_OFF || d->log_min_p > -INFINITY;
-    const uint32_t kept = cuts ? cut(l, n, d, scratch->order) : n;
+    const uint32_t m = cuts ? list_first(l, n, d->top_k, scratch->order) : n;
+    const uint32_t kept = cuts ? cut(l, m, d, scratch->order) : n;
     const gm_draw_key key = {
         .key0 = gm_law_key0(d->seed_lo, row->pos),
         .key1 = gm_law_key1(d->seed_hi, row->pos),
         .inv_temp = d->inv_temp,
     };
-    uint32_t best = cuts ? scratch->order[n - 1] : first_of(l, n);
+    uint32_t best = cuts ? scratch->order[m - 1] : first_of(l, n);
     float best_score = score(&key, l, best);
     for (uint32_t i = 0; i < kept; i++) {
-        const uint32_t id = cuts ? scratch->order[n - 1 - i] : i;
+        const uint32_t id = cuts ? scratch->order[m - 1 - i] : i;
         const float s = score(&key, l, id);
         if (s > best_score || (s == best_score && id < best)) {
             best = id;
@@ -189,8 +222,9 @@ uint64_t gm_draw_hash(const float *logits, uint32_t n)
 void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out)
 {
     const double logsum = gm_draw_logsum(logits, n);
-    heap_make(logits, order, n);
-    for (uint32_t i = 0, left = n; i < k; i++) {
+    uint32_t left = list_first(logits, n, k, order);
+    heap_make(logits, order, left);
+    for (uint32_t i = 0; i < k; i++) {
         const uint32_t id = heap_pop(logits, order, &left);
         out[i] = (gm_candidate){(int32_t)id, (float)((double)logits[id] - logsum)};
     }

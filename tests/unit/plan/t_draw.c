@@ -28,15 +28,16 @@
 #define GM_LAW_FLOOR(f)  floorf(f)
 #include "plan/draw_law.h"
 
-#define MAX_N 301
+#define MAX_N  301
+#define LONG_N 20001 /* long enough for the short way to the first k */
 
 typedef struct token {
     float l;
     uint32_t id;
 } token;
 
-static float adjusted[MAX_N];
-static uint32_t order[MAX_N];
+static float adjusted[LONG_N];
+static uint32_t order[LONG_N];
 static const gm_draw_scratch scratch = {adjusted, order};
 static const gm_draw plain = {.inv_temp = 1,
                               .log_min_p = -INFINITY,
@@ -99,7 +100,7 @@ static uint32_t slow_cut(const token *t, uint32_t n, const gm_draw *d)
 
 static uint32_t slow_draw(const float *logits, uint32_t n, const gm_draw_row *row)
 {
-    token t[MAX_N];
+    static token t[LONG_N];
     slow_adjust(logits, n, row, t);
     qsort(t, n, sizeof *t, by_logit);
     if (row->draw->inv_temp == 0) return t[0].id;
@@ -199,6 +200,28 @@ static void test_rows(void **state)
 }
 
 /* Penalties round as the law is written: l, less frequency times count, less presence. */
+/* Rows in which the first k are found by a bar: random, with ties, flat, and with few candidates. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    static float logits[LONG_N];
+    chance c = {77};
+    for (uint32_t i = 0; i < 200; i++) {
+        const uint32_t n = 8000 + chance_below(&c, LONG_N - 8000);
+        const uint32_t levels = i % 4 == 0 ? 1 : i % 4 == 1 ? 3 : 1000000;
+        for (uint32_t j = 0; j < n; j++)
+            logits[j] =
+                i % 5 == 4 && chance_below(&c, 1000) ? -INFINITY : (float)chance_below(&c, levels);
+        gm_draw d = plain;
+        d.inv_temp = i % 3 ? 1e-5f : 1e-3f;
+        d.top_k = 1 + chance_below(&c, 300);
+        d.top_p = i % 2 ? GM_DRAW_TOP_P_OFF : 900000;
+        d.seed_lo = i;
+        const gm_draw_row row = {.draw = &d, .pos = i};
+        assert_int_equal(gm_draw_token(logits, n, &row, &scratch), slow_draw(logits, n, &row));
+    }
+}
+
 static void test_penalties(void **state)
 {
     (void)state;
@@ -474,7 +497,7 @@ static void test_top(void **state)
         scene s;
         s.n = 1 + chance_below(&c, MAX_N);
         make_logits(&c, &s);
-        token t[MAX_N];
+        static token t[LONG_N];
         double sum = 0;
         for (uint32_t i = 0; i < s.n; i++) {
             if (!(s.logits[i] < INFINITY)) s.logits[i] = 1;
@@ -502,12 +525,19 @@ static void test_top(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),           cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_nothing_left),   cmocka_unit_test(test_bias_meets_infinity),
-        cmocka_unit_test(test_top_p_border),   cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_independence),   cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_scatter),        cmocka_unit_test(test_noise_accuracy),
-        cmocka_unit_test(test_log_and_weight), cmocka_unit_test(test_top),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_long_rows),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(test_bias_meets_infinity),
+        cmocka_unit_test(test_top_p_border),
+        cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_independence),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_scatter),
+        cmocka_unit_test(test_noise_accuracy),
+        cmocka_unit_test(test_log_and_weight),
+        cmocka_unit_test(test_top),
     };
     return cmocka_run_group_tests_name("t_draw", tests, NULL, NULL);
 }
