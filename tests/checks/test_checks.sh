@@ -135,20 +135,28 @@ try warnings 'src/base/x.c:2' src/base/x.c 'int gm_x(int unused)' '{' '    retur
 try analysis 'Dereference of null pointer' src/base/x.c 'int gm_x(void);' 'int gm_x(void)' '{' \
     '    int *p = 0;' '    return *p;' '}'
 
-archive() { # line...: the archive of one source, in $tmp/lib.a
-    printf '%s\n' "$@" | ${GCC:-gcc} -c -x c -o "$tmp/x.o" - && rm -f "$tmp/lib.a" && ar rcs "$tmp/lib.a" "$tmp/x.o"
+good
+libraries() { # line...: one source, as an archive and as a shared library
+    local cc=${GCC:-gcc}
+    rm -f "$tmp"/libgemmule.*
+    printf '%s\n' "$@" | "$cc" -fPIC -c -x c -o "$tmp/x.o" - && ar rcs "$tmp/libgemmule.a" "$tmp/x.o" &&
+        "$cc" -shared -o "$tmp/libgemmule.so" "$tmp/x.o"
 }
-archive 'static const char *const names[] = {"a"};' 'const char *gm_name(int i) { return names[i]; }'
-accepts symbols "$tree" "$tmp/lib.a"
-archive 'int one(void) { return 1; }'
-refuses symbols 'one is external and does not begin with gm_' "$tree" "$tmp/lib.a"
-archive 'static int state;' 'int gm_next(void) { return ++state; }'
-refuses symbols 'state can be written to (.bss)' "$tree" "$tmp/lib.a"
-archive 'int gm_state = 1;'
-refuses symbols 'gm_state can be written to (.data)' "$tree" "$tmp/lib.a"
-archive '_Thread_local int gm_state;'
-refuses symbols 'gm_state can be written to (.tbss)' "$tree" "$tmp/lib.a"
-refuses symbols 'is not there' "$tree" "$tmp/none.a"
+libraries 'static const char *const names[] = {"a"};' 'int gm_one(void) { return names[0][0]; }'
+accepts symbols "$tree" "$tmp"
+libraries 'int one(void) { return 1; }'
+refuses symbols 'one is external and does not begin with gm_' "$tree" "$tmp"
+libraries 'static int state;' 'int gm_one(void) { return ++state; }'
+refuses symbols 'state can be written to (.bss)' "$tree" "$tmp"
+libraries 'int gm_state = 1;'
+refuses symbols 'gm_state can be written to (.data)' "$tree" "$tmp"
+libraries '_Thread_local int gm_state;'
+refuses symbols 'gm_state can be written to (.tbss)' "$tree" "$tmp"
+libraries 'int gm_one(void) { return 1; }' 'int gm_two(void) { return 2; }'
+refuses symbols 'gm_two is exported, and no public header declares it' "$tree" "$tmp"
+libraries '__attribute__((visibility("hidden"))) int gm_one(void) { return 1; }'
+refuses symbols 'gm_one is declared in a public header, and not exported' "$tree" "$tmp"
+refuses symbols 'is not there' "$tree" "$tmp/none"
 
 commit() { git -c user.name=t -c user.email=t@t -C "$tree" commit -q --allow-empty -m "$1" >/dev/null 2>&1; }
 good

@@ -56,8 +56,15 @@ static void float_panel(gm_exec *ex, const gm_tensor *t, uint32_t first, const f
 {
     const size_t cols = gm_tensor_cols(t);
     for (uint32_t r = 0; r < GM_PANEL_ROWS && first + r < gm_tensor_rows(t); r++) {
-        ex->be->k.dots[t->type->id](t->data + (first + r) * gm_tensor_row_size(t), cols, x, cols,
-                                    n_cols, acc + r, GM_PANEL_ROWS);
+        ex->be->k.dots[t->type->id](&(gm_floatmul){
+            .w = t->data + (first + r) * gm_tensor_row_size(t),
+            .n = cols,
+            .x = x,
+            .x_stride = cols,
+            .n_cols = n_cols,
+            .out = acc + r,
+            .out_stride = GM_PANEL_ROWS,
+        });
     }
 }
 

@@ -29,15 +29,24 @@ typedef struct gm_kvcells {
     uint32_t group; /* query heads that share the KV head                   */
 } gm_kvcells;
 
+/* One row of n plain floats with n_cols rows of activations, x_stride apart: each result goes to
+ * out[column * out_stride]. */
+typedef struct gm_floatmul {
+    const uint8_t *w;
+    size_t n;
+    const float *x;
+    size_t x_stride;
+    uint32_t n_cols;
+    float *out;
+    size_t out_stride;
+} gm_floatmul;
+
 typedef struct gm_kernels {
     /* Products of quantised weights: panel.h. */
     gm_unpack_fn *unpack[GM_KERNEL_TYPES]; /* by gm_qtype; NULL for plain floats */
     gm_panelmul_fn *mul[GM_PANEL_KINDS];
 
-    /* One row of n plain floats (F32, F16 or BF16) with n_cols rows of activations, x_stride apart:
-     * out[c * out_stride]. */
-    void (*dots[GM_KERNEL_TYPES])(const uint8_t *w, size_t n, const float *x, size_t x_stride,
-                                  uint32_t n_cols, float *out, size_t out_stride);
+    void (*dots[GM_KERNEL_TYPES])(const gm_floatmul *a); /* by gm_qtype: F32, F16, BF16 */
 
     /* Activations to int8 as quant/dot.h says, with sums over groups of 16. */
     void (*quantise)(const float *x, size_t n, int8_t *q, float *scale, int32_t *sum);

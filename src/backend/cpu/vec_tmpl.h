@@ -126,33 +126,34 @@ INLINE vf weights(const uint8_t *w, size_t i, size_t n, gm_qtype type)
     return type == GM_QTYPE_BF16 ? load_bf16(from) : load_w(from, 0, size);
 }
 
-INLINE void dots(const uint8_t *w, size_t n, const float *x, size_t x_stride, int n_cols,
-                 float *out, size_t out_stride, gm_qtype type)
+/* Columns first .. first + n_cols, n_cols known to the compiler. */
+INLINE void dots(const gm_floatmul *a, uint32_t first, int n_cols, gm_qtype type)
 {
+    const float *const x = a->x + first * a->x_stride;
     vf acc[4] = {{0}, {0}, {0}, {0}};
     size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const vf v = weights(w, i, 16, type);
+    for (; i + 16 <= a->n; i += 16) {
+        const vf v = weights(a->w, i, 16, type);
         for (int c = 0; c < n_cols; c++)
-            acc[c] += v * load(x + (size_t)c * x_stride + i);
+            acc[c] += v * load(x + (size_t)c * a->x_stride + i);
     }
-    if (i < n) {
-        const vf v = weights(w, i, n - i, type);
+    if (i < a->n) {
+        const vf v = weights(a->w, i, a->n - i, type);
         for (int c = 0; c < n_cols; c++)
-            acc[c] += v * load_part(x + (size_t)c * x_stride + i, n - i);
+            acc[c] += v * load_part(x + (size_t)c * a->x_stride + i, a->n - i);
     }
     for (int c = 0; c < n_cols; c++)
-        out[(size_t)c * out_stride] = fold_add(acc[c]);
+        a->out[(first + (size_t)c) * a->out_stride] = fold_add(acc[c]);
 }
 
-#define DOTS(name, type)                                                                \
-    static void NAME(name)(const uint8_t *w, size_t n, const float *x, size_t x_stride, \
-                           uint32_t n_cols, float *out, size_t out_stride)              \
-    {                                                                                   \
-        for (; n_cols >= 4; n_cols -= 4, x += 4 * x_stride, out += 4 * out_stride)      \
-            dots(w, n, x, x_stride, 4, out, out_stride, type);                          \
-        for (; n_cols; n_cols--, x += x_stride, out += out_stride)                      \
-            dots(w, n, x, x_stride, 1, out, out_stride, type);                          \
+#define DOTS(name, type)                         \
+    static void NAME(name)(const gm_floatmul *a) \
+    {                                            \
+        uint32_t c = 0;                          \
+        for (; c + 4 <= a->n_cols; c += 4)       \
+            dots(a, c, 4, type);                 \
+        for (; c < a->n_cols; c++)               \
+            dots(a, c, 1, type);                 \
     }
 
 DOTS(dots_f32, GM_QTYPE_F32)
