@@ -2,9 +2,7 @@
 #include "backend/cpu/kernels.h"
 
 #include <cpuid.h>
-
-#include "backend/cpu/generic/generic.h"
-#include "backend/cpu/x86/x86.h"
+#include <string.h>
 
 const uint8_t gm_iq4_codes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                   129, 141, 153, 166, 181, 197, 217, 241};

@@ -97,4 +97,15 @@ uint32_t gm_kv_row_size(gm_qtype type, uint32_t len);
 /* gm_iq4_values + 128: the codes of the IQ4 formats as unsigned bytes. */
 extern const uint8_t gm_iq4_codes[16];
 
+/* The rungs. A file's last word names the instruction set it is compiled for, and each file fills
+ * its part of the table: generic/ in portable C, x86/ in what x86-64 processors have. */
+void gm_kernels_panel_c(gm_kernels *k);
+void gm_kernels_vec_c(gm_kernels *k);
+void gm_kernels_unpack_avx2(gm_kernels *k);
+void gm_kernels_mul_avx2(gm_kernels *k);
+void gm_kernels_vec_avx2(gm_kernels *k);
+void gm_kernels_unpack_avx512(gm_kernels *k);
+void gm_kernels_mul_avx512(gm_kernels *k);
+void gm_kernels_vec_avx512(gm_kernels *k);
+
 #endif

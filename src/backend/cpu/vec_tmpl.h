@@ -47,6 +47,7 @@ INLINE vf load_part(const float *p, size_t n)
     return v;
 }
 
+/* The larger; b where one of them is NaN. */
 INLINE vf vmax(vf a, vf b)
 {
     return (vf)(((vi)a & (a > b)) | ((vi)b & ~(a > b)));
@@ -80,8 +81,8 @@ INLINE float fold_max(vf v)
  * taking away 1.5 * 2^23, the rest in a polynomial, and 2^n put into the exponent's bits. */
 INLINE vf vexp(vf x)
 {
-    x = vmax(x, splat(-87.0f));
-    x = -vmax(-x, splat(-88.0f));
+    x = vmax(splat(-87.0f), x); /* in this order a NaN stays one */
+    x = -vmax(splat(-88.0f), -x);
     const vf n = (x * 1.44269502f + 12582912.0f) - 12582912.0f;
     const vf r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     vf p = splat(1.98756915e-4f);

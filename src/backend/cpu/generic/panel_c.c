@@ -2,7 +2,7 @@
 /* Panels in portable C: any format through its quant/ function, any kind by the
  * law as written. */
 
-#include "backend/cpu/generic/generic.h"
+#include "backend/cpu/kernels.h"
 
 /* Row r's part of a block of the format, as blocks first .. of the panel. */
 static void place_row(const gm_qints *b, uint32_t block_len, int32_t zero, uint32_t r,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 
-#include "backend/cpu/generic/generic.h"
+#include "backend/cpu/kernels.h"
 #include "backend/cpu/vec.h"
 #include "base/fp16.h"
 
@@ -35,7 +35,8 @@ static inline vi to_int(vf v)
 {
     vi n;
     for (int i = 0; i < 16; i++)
-        n[i] = (int32_t)rintf(v[i]);
+        n[i] =
+            fabsf(v[i]) < 2147483648.0f ? (int32_t)rintf(v[i]) : INT32_MIN; /* as hardware does */
     return n;
 }
 

@@ -5,8 +5,9 @@
  * Zen 4). The float part repeats quant/dot.c one operation at a time. */
 
 #include <immintrin.h>
+#include <string.h>
 
-#include "backend/cpu/x86/x86.h"
+#include "backend/cpu/kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -131,16 +132,20 @@ static double spin(uint64_t n)
 {
     __m512i p[12];
     const __m512i a = _mm512_set1_epi32(0x01020304), b = _mm512_set1_epi32(0x04030201);
-    for (int i = 0; i < 12; i++)
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) {
         p[i] = _mm512_setzero_si512();
+        __asm__("" : "+v"(p[i])); /* twelve different sums, as far as the compiler knows */
+    }
     for (uint64_t r = 0; r < n; r++) {
+#pragma GCC unroll 12
         for (int i = 0; i < 12; i++)
             p[i] = _mm512_dpbusd_epi32(p[i], a, b);
-        __asm__ volatile("" : "+v"(p[0]), "+v"(p[4]), "+v"(p[8]));
     }
+#pragma GCC unroll 12
     for (int i = 1; i < 12; i++)
         p[0] = _mm512_add_epi32(p[0], p[i]);
-    volatile int32_t keep = _mm512_reduce_add_epi32(p[0]);
+    volatile int32_t keep = _mm_cvtsi128_si32(_mm512_castsi512_si128(p[0]));
     (void)keep;
     return (double)n * 12 * 128;
 }

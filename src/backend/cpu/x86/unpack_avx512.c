@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <immintrin.h>
 
-#include "backend/cpu/x86/x86.h"
+#include "backend/cpu/kernels.h"
 #include "base/fp16.h"
 
 typedef __m512i V;

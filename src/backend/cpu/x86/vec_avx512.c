@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include <immintrin.h>
+#include <string.h>
 
+#include "backend/cpu/kernels.h"
 #include "backend/cpu/vec.h"
-#include "backend/cpu/x86/x86.h"
 #include "base/fp16.h"
 
 #define NAME(x) x##_avx512
