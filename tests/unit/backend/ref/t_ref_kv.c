@@ -374,7 +374,7 @@ static void test_kv_descriptions(void **state)
                     .table_len = 2};
     assert_int_equal(ops->kv_size_of(&d, &bytes, &err), GM_OK);
     assert_int_equal(bytes, (3 * 1 + 5 * 2) * 2 * GM_PAGE_LEN * 12 * sizeof(float));
-    d.type = GM_QTYPE_F16;
+    d.type = GM_QTYPE_Q4_0;
     assert_int_equal(ops->kv_open(be, &d, &kv, &err), GM_E_UNSUP);
     assert_null(kv);
     d.type = GM_QTYPE_F32;
