@@ -55,17 +55,28 @@ static void list_add(gm_arglist *list, const void *element, size_t size)
     memcpy((char *)list->at + list->n++ * size, element, size);
 }
 
-static bool read_ids(const char *text, gm_arglist *ids)
+/* Numbers of 32 bits with commas between them. */
+static bool read_wholes(const char *text, uint64_t min, uint64_t max, gm_arglist *list)
 {
     for (const char *p = text;; p++) {
         const size_t len = strcspn(p, ",");
         uint64_t whole = 0;
-        if (!read_whole(p, len, 0, INT32_MAX, &whole)) return false;
-        const int32_t id = (int32_t)whole;
-        list_add(ids, &id, sizeof id);
+        if (!read_whole(p, len, min, max, &whole)) return false;
+        const uint32_t one = (uint32_t)whole;
+        list_add(list, &one, sizeof one);
         p += len;
         if (*p == '\0') return true;
     }
+}
+
+static bool read_text(const gm_argrow *row, const char *text, const char **out)
+{
+    const size_t len = strlen(text);
+    *out = text;
+    for (const char *p = row->choices; p; p = strchr(p, ',') ? strchr(p, ',') + 2 : NULL) {
+        if (strcspn(p, ",") == len && memcmp(p, text, len) == 0) return true;
+    }
+    return !row->choices;
 }
 
 static bool read_bias(const gm_argrow *row, const char *text, gm_arglist *biases)
@@ -87,7 +98,7 @@ static bool value_read(const gm_argrow *row, const char *text, void *field)
     gm_argnum *const num = field;
     switch (row->kind) {
     case GM_ARG_FLAG: *(bool *)field = true; return true;
-    case GM_ARG_TEXT: *(const char **)field = text; return true;
+    case GM_ARG_TEXT: return read_text(row, text, field);
     case GM_ARG_TEXTS: list_add(field, &text, sizeof text); return true;
     case GM_ARG_WHOLE:
         num->given = true;
@@ -95,7 +106,8 @@ static bool value_read(const gm_argrow *row, const char *text, void *field)
     case GM_ARG_REAL:
         num->given = true;
         return read_real(text, row->real.min, row->real.max, &num->real);
-    case GM_ARG_IDS: return read_ids(text, field);
+    case GM_ARG_IDS: return read_wholes(text, 0, INT32_MAX, field);
+    case GM_ARG_WHOLES: return read_wholes(text, row->whole.min, row->whole.max, field);
     case GM_ARG_BIASES: return read_bias(row, text, field);
     }
     return false;
@@ -107,6 +119,12 @@ static int value_refuse(const gm_command *cmd, const gm_argrow *row, const char 
     if (row->kind == GM_ARG_WHOLE) {
         snprintf(expected, sizeof expected, "a whole number from %" PRIu64 " to %" PRIu64,
                  row->whole.min, row->whole.max);
+    } else if (row->kind == GM_ARG_WHOLES) {
+        snprintf(expected, sizeof expected,
+                 "whole numbers from %" PRIu64 " to %" PRIu64 " with commas between them",
+                 row->whole.min, row->whole.max);
+    } else if (row->kind == GM_ARG_TEXT) {
+        snprintf(expected, sizeof expected, "one of %s", row->choices);
     } else if (row->kind == GM_ARG_REAL) {
         snprintf(expected, sizeof expected, "a number from %g to %g", row->real.min, row->real.max);
     } else if (row->kind == GM_ARG_BIASES) {
@@ -209,8 +227,8 @@ void gm_args_free(const gm_command *cmd, void *opts, gm_words *words)
 {
     for (const gm_arggroup *g = cmd->groups; g->title; g++) {
         for (const gm_argrow *row = g->rows; row->name; row++) {
-            const bool is_list =
-                row->kind == GM_ARG_TEXTS || row->kind == GM_ARG_IDS || row->kind == GM_ARG_BIASES;
+            const bool is_list = row->kind == GM_ARG_TEXTS || row->kind == GM_ARG_IDS ||
+                                 row->kind == GM_ARG_WHOLES || row->kind == GM_ARG_BIASES;
             gm_arglist *const list = (void *)((char *)opts + g->offset + row->offset);
             if (is_list) free(list->at);
         }

@@ -27,6 +27,7 @@ typedef enum gm_argkind {
     GM_ARG_WHOLE,    /* gm_argnum.whole, within row.whole                    */
     GM_ARG_REAL,     /* gm_argnum.real, within row.real                      */
     GM_ARG_IDS,      /* gm_arglist of int32_t: "2,5,7"                       */
+    GM_ARG_WHOLES,   /* gm_arglist of uint32_t, each within row.whole: "1,8" */
     GM_ARG_BIASES,   /* gm_arglist of gm_bias, one for each time given       */
 } gm_argkind;
 
@@ -53,7 +54,9 @@ typedef struct gm_argrow {
     struct {
         double min, max;
     } real;
-    const char *help;    /* one line or several, parted by \n                        */
+    const char
+        *choices;     /* of a GM_ARG_TEXT: all that it may be, "f32, f16, q8_0"; NULL: anything */
+    const char *help; /* one line or several, parted by \n                        */
     const char *missing; /* of a GM_ARG_TEXT that must be given: what to say if it is not */
 } gm_argrow;
 

@@ -7,6 +7,8 @@
 #include "args.h"
 
 extern const gm_command gm_cmd_run;
+extern const gm_command gm_cmd_chat;
+extern const gm_command gm_cmd_bench;
 extern const gm_command gm_cmd_inspect;
 extern const gm_command gm_cmd_tokenize;
 extern const gm_command gm_cmd_logits;

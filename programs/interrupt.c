@@ -13,7 +13,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gm_request *request;
-static bool held, seen;
+static bool held, seen, surviving;
 
 static void *watch(void *arg)
 {
@@ -23,7 +23,7 @@ static void *watch(void *arg)
     sigaddset(&set, SIGINT);
     for (int sig = 0; sigwait(&set, &sig) == 0;) {
         pthread_mutex_lock(&lock);
-        if (!held || seen) _exit(GM_EXIT_INTERRUPTED);
+        if (!surviving && (!held || seen)) _exit(GM_EXIT_INTERRUPTED);
         seen = true;
         if (request) gm_request_cancel(request);
         pthread_mutex_unlock(&lock);
@@ -39,6 +39,13 @@ bool gm_interrupt_watch(void)
     sigaddset(&set, SIGINT);
     return pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 &&
            pthread_create(&thread, NULL, watch, NULL) == 0 && pthread_detach(thread) == 0;
+}
+
+void gm_interrupt_survive(void)
+{
+    pthread_mutex_lock(&lock);
+    surviving = true;
+    pthread_mutex_unlock(&lock);
 }
 
 void gm_interrupt_hold(gm_request *r)

@@ -4,7 +4,8 @@
 
 /* Ctrl-C. It ends the process at once, with exit code 130, except while a command
  * has said that it will end by itself: then the first one is only noted (and
- * cancels a request), and the second ends the process. */
+ * cancels a request), and the second ends the process. Of a conversation at a
+ * terminal it ends nothing but the answer, however often it is pressed. */
 
 #include <stdbool.h>
 
@@ -12,6 +13,8 @@
 
 /* Call once, before any thread is started. False when the system refuses. */
 bool gm_interrupt_watch(void);
+/* From here on Ctrl-C never ends the process; where nobody holds it, it is forgotten. */
+void gm_interrupt_survive(void);
 
 /* From here on Ctrl-C is noted, and cancels r where it is not NULL. */
 void gm_interrupt_hold(gm_request *r);

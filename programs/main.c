@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "commands.h"
-#include "gemmule.h"
+#include "gemmule_tools.h"
 #include "interrupt.h"
 #include "output.h"
 
 static const gm_command *const commands[] = {
-    &gm_cmd_run, &gm_cmd_inspect, &gm_cmd_tokenize, &gm_cmd_logits, &gm_cmd_synth,
+    &gm_cmd_run,    &gm_cmd_chat,  &gm_cmd_inspect, &gm_cmd_tokenize,
+    &gm_cmd_logits, &gm_cmd_bench, &gm_cmd_synth,
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
@@ -83,8 +84,14 @@ static void print_version(void)
     print_cpu();
     gm_out_printf("\n");
     const char *about = NULL;
-    for (size_t i = 0; gm_backend_name(i, &about); i++)
-        gm_out_printf("backend  %-8s %s\n", gm_backend_name(i, NULL), about);
+    for (size_t i = 0; gm_backend_name(i, &about); i++) {
+        gm_engine_opts opts = gm_engine_opts_default();
+        opts.backend = gm_backend_name(i, NULL);
+        gm_backend_info info = {.size = sizeof info};
+        const bool known = gm_backend_describe(&opts, 0, &info, NULL) == GM_OK;
+        gm_out_printf("backend  %-8s %s (here: %s)\n", opts.backend, about,
+                      known ? info.isa : "cannot be opened");
+    }
 }
 
 /* ---- dispatch -------------------------------------------------------------------------- */

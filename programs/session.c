@@ -27,12 +27,6 @@ const gm_argrow gm_model_rows[] = {
 };
 
 const gm_argrow gm_engine_rows[] = {
-    {.name = "backend",
-     .value = "NAME",
-     .kind = GM_ARG_TEXT,
-     .offset = offsetof(gm_engine_args, backend),
-     .help = "what computes; gemmule --version lists them\n"
-             "(default: auto, the best here)"},
     {.name = "ctx",
      .value = "N",
      .kind = GM_ARG_WHOLE,
@@ -40,6 +34,32 @@ const gm_argrow gm_engine_rows[] = {
      .whole = {2, UINT32_MAX},
      .help = "tokens of prompt and answer together (default: what\n"
              "the model was made for, at most 4096)"},
+    {.name = "backend",
+     .value = "NAME",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, backend),
+     .help = "what computes; gemmule --version lists them\n"
+             "(default: auto, the best here)"},
+    {.name = "threads",
+     .value = "N",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(gm_engine_args, threads),
+     .whole = {1, 1024},
+     .help = "that compute (default: one a physical core)"},
+    {.name = "kv-type",
+     .value = "TYPE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, kv_type),
+     .choices = "f32, f16, q8_0",
+     .help = "of the KV cache: f32, f16 or q8_0 (default: f16, and\n"
+             "f32 with a ref backend)"},
+    {.name = "isa",
+     .value = "NAME",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, isa),
+     .choices = "c, avx2, avx512",
+     .help = "use vector instructions up to these: c (none), avx2\n"
+             "or avx512 (default: all that the CPU has)"},
     {0},
 };
 
@@ -91,6 +111,17 @@ int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
                                             (int)known.len, known.p);
     gm_bytes_free(&known);
     return code;
+}
+
+gm_engine_opts gm_engine_args_opts(const gm_engine_args *args)
+{
+    gm_engine_opts opts = gm_engine_opts_default();
+    opts.n_ctx = (uint32_t)args->ctx.whole;
+    opts.n_threads = (uint32_t)args->threads.whole;
+    opts.backend = args->backend;
+    opts.kv_type = args->kv_type;
+    opts.isa = args->isa;
+    return opts;
 }
 
 uint32_t gm_text_flags(const gm_text_args *args)
@@ -146,13 +177,20 @@ int gm_session_open(gm_session *s, const gm_model_args *args)
 
 int gm_session_start(gm_session *s, const gm_engine_args *args)
 {
-    gm_engine_opts opts = gm_engine_opts_default();
-    opts.n_ctx = (uint32_t)args->ctx.whole;
-    opts.backend = args->backend;
+    s->opts = gm_engine_args_opts(args);
     gm_err err = {0};
-    if (gm_engine_open(&s->engine, s->model, &opts, &err) != GM_OK)
+    if (gm_engine_open(&s->engine, s->model, &s->opts, &err) != GM_OK)
         return gm_say_failed("%s", err.msg);
     return GM_EXIT_OK;
+}
+
+void gm_session_measure(gm_session *s)
+{
+    gm_err err = {0};
+    if (s->roof.size) return;
+    s->roof.size = sizeof s->roof;
+    if (gm_backend_describe(&s->opts, 1, &s->roof, &err) != GM_OK)
+        gm_say_note("the roof is not known: %s", err.msg);
 }
 
 int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags)
@@ -172,7 +210,9 @@ int gm_session_ask(gm_session *s, const gm_request_opts *opts)
                              status == GM_E_TOOBIG ? " (--ctx sets the context)" : "");
     }
     gm_interrupt_hold(s->request);
-    if (s->info.note[0]) gm_say_note("%s", s->info.note);
+    s->hash = 0;
+    if (s->info.note[0] && !s->noted) gm_say_note("%s", s->info.note);
+    s->noted = true;
     return GM_EXIT_OK;
 }
 

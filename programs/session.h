@@ -9,6 +9,7 @@
 
 #include "args.h"
 #include "gemmule.h"
+#include "gemmule_tools.h"
 #include "output.h"
 
 /* ---- options ------------------------------------------------------------------------- */
@@ -19,10 +20,13 @@ typedef struct gm_model_args {
 extern const gm_argrow gm_model_rows[];
 
 typedef struct gm_engine_args {
-    const char *backend;
-    gm_argnum ctx;
+    const char *backend, *kv_type, *isa;
+    gm_argnum ctx, threads;
 } gm_engine_args;
 extern const gm_argrow gm_engine_rows[];
+/* The same without --ctx, for a command whose context follows from something else. */
+#define GM_ENGINE_ROWS_NO_CTX (gm_engine_rows + 1)
+gm_engine_opts gm_engine_args_opts(const gm_engine_args *args);
 int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args);
 
 /* How text without the chat format becomes tokens. */
@@ -50,19 +54,25 @@ typedef struct gm_session {
     const char *path;
     gm_model *model;
     gm_model_info info;
+    gm_engine_opts opts; /* what the engine was started with */
     gm_engine *engine;
+    gm_backend_info roof; /* once it was measured; all-zero before */
     gm_request *request;
-    gm_ids ids; /* the prompt's */
-    uint64_t hash;
+    gm_ids ids;    /* the prompt's */
+    uint64_t hash; /* of the logits of the last request, where it asked for that */
+    bool noted;    /* the model's note has been said */
 } gm_session;
 
 /* Opens the model that -m names. */
 int gm_session_open(gm_session *s, const gm_model_args *args);
 /* Starts an engine for it. */
 int gm_session_start(gm_session *s, const gm_engine_args *args);
+/* Measures the roof that speeds are compared with, the first time: a second, and 1 GiB. Where that
+ * fails it says so, and the roof stays unknown. */
+void gm_session_measure(gm_session *s);
 /* Appends the tokens of a text to s->ids. */
 int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags);
-/* Starts a request, which Ctrl-C cancels, and says the model's note. */
+/* Starts a request, which Ctrl-C cancels; the first time, says the model's note. */
 int gm_session_ask(gm_session *s, const gm_request_opts *opts);
 /* The next event; folds its hash of logits into s->hash. */
 int gm_session_next(gm_session *s, gm_event *ev);

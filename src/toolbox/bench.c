@@ -37,8 +37,8 @@ typedef struct bed {
 static gm_status bed_init(bed *b, const gm_model *m, const gm_engine_opts *o, gm_err *err)
 {
     b->m = m;
-    b->batch = o->n_slots;
     GM_TRY(gm_place_init(&b->place, m, o, NULL, err));
+    b->batch = b->place.n_slots;
     GM_TRY(gm_place_step(&b->place, &b->step, err));
     GM_TRY(gm_arena_alloc(&b->arena, &b->tables, b->batch, sizeof *b->tables, "tables", err));
     GM_TRY(gm_arena_alloc(&b->arena, &b->n_ids, b->batch, sizeof *b->n_ids, "tokens", err));

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 works "$G" --help
 check "help is no error" err_is ''
 overall=$out
-for command in run inspect tokenize logits synth; do
+for command in run chat inspect tokenize logits bench synth; do
     check "help names $command" out_matches "$newline  $command +[a-z]"
 done
 works "$G" -h
@@ -21,18 +21,23 @@ check "version" out_matches '^gemmule [0-9]+\.[0-9]+\.[0-9]+'
 check "commit" out_matches "${newline}commit +[0-9a-z]+"
 check "instruction sets" out_matches "${newline}isa +"
 check "backends" out_matches "${newline}backend +ref "
+check "the rung in use" out_matches "${newline}backend +cpu [^$newline]*\(here: (c|avx2|avx512)\)"
 
 declare -A options=(
-    [run]='-m --model --backend --ctx --system --raw --no-bos --no-special --temp --top-k --top-p
+    [run]='-m --model --ctx --backend --threads --kv-type --isa --system --raw --no-bos --no-special --temp --top-k --top-p
            --min-p --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed
            --max-tokens --stop --json -v -h'
+    [chat]='-m --model --ctx --backend --threads --kv-type --isa --system --no-history --temp --top-k --top-p --min-p
+           --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed --max-tokens
+           --stop --json -v -h'
     [inspect]='--plan --json -v -h'
     [tokenize]='-m --no-bos --no-special --json -v -h'
-    [logits]='-m --backend --ctx --tokens --top --no-bos --no-special --json -v -h'
+    [logits]='-m --ctx --backend --threads --kv-type --isa --tokens --top --no-bos --no-special --json -v -h'
+    [bench]='-m --backend --threads --kv-type --isa -p -n -d -b -r --check --csv --json -v -h'
     [synth]='--size --type --head-type --seed --force -h'
 )
 examples=$(grep -E '^  gemmule ' <<<"$overall")
-for command in run inspect tokenize logits synth; do
+for command in run chat inspect tokenize logits bench synth; do
     works "$G" "$command" --help
     text=$out
     for option in ${options[$command]}; do
@@ -55,7 +60,7 @@ while IFS= read -r example; do
     [[ $example != *270m* ]] || continue # 300 MB
     n=$((n + 1))
     [[ $example != *"synth tiny.gguf"* ]] || rm -f "$dir/empty/tiny.gguf"
-    works env PATH="$dir/bin:$PATH" bash -c "cd '$dir/empty' && $example"
+    works env PATH="$dir/bin:$PATH" bash -c "cd '$dir/empty' && $example" </dev/null
 done <<<"$examples"
 check "examples were found" test "$n" -ge 10
 
@@ -70,6 +75,7 @@ refused 2 'unknown option -vx' "$G" run -vx -m "$tiny" hi
 refused 2 '--json takes no value' "$G" run --json=yes -m "$tiny" hi
 refused 2 '--temp needs a value: X' "$G" run -m "$tiny" hi --temp
 refused 2 '-m MODEL is missing; to make a tiny one: gemmule synth tiny.gguf' "$G" run hi
+refused 2 '-m MODEL is missing' "$G" chat
 refused 2 '-m MODEL is missing' "$G" tokenize hi
 refused 2 '-m MODEL is missing' "$G" logits hi
 refused 2 'inspect: FILE is missing' "$G" inspect
@@ -77,6 +83,15 @@ refused 2 '2 words are given, expected one: FILE' "$G" inspect a b
 refused 2 'synth: OUT.gguf is missing' "$G" synth
 refused 2 '--backend is abacus, expected one of auto, ' "$G" run -m "$tiny" --backend abacus hi
 refused 2 '--backend is abacus' "$G" logits -m "$tiny" --backend abacus hi
+for command in run logits; do
+    for bad in q4_0 f3 f32, ', f16' ''; do
+        refused 2 "--kv-type is $bad, expected one of f32, f16, q8_0" \
+            "$G" $command -m "$tiny" "--kv-type=$bad" hi
+    done
+    refused 2 '--isa is sse, expected one of c, avx2, avx512' "$G" $command -m "$tiny" --isa sse hi
+    refused 2 '--threads is 0, expected a whole number from 1 to 1024' \
+        "$G" $command -m "$tiny" --threads 0 hi
+done
 
 whole='expected a whole number from'
 for bad in abc '' -1 +1 1x ' 1' 1.5 0x10 99999999999999999999; do

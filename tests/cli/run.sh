@@ -34,7 +34,8 @@ check "system instructions matter" eval '[ "$out" != "$one" ]'
 works "$G" "${answer[@]}" --seed 1 -v hello there
 check "-v leaves the answer as it is" out_is "$one"
 for fact in "model +$tiny" 'backend +[a-z]' 'seed +1' 'prompt tokens +[0-9]+' 'answer tokens +[0-9]+' \
-    'prefill tok/s +[0-9.]+' 'decode tok/s +[0-9.]+' 'logits hash +[0-9a-f]{16}'; do
+    'prefill tok/s +[0-9.]+ \([0-9.]+ Gop/s, [0-9.]+% of the roof\)' \
+    'decode tok/s +[0-9.]+ \([0-9.]+ GB/s, [0-9.]+% of the roof\)' 'logits hash +[0-9a-f]{16}'; do
     check "-v says $fact" eval '[[ $err =~ "$newline"'"${fact// /\\ }"' ]]'
 done
 hash=$(grep -o 'logits hash.*' "$dir/.err")

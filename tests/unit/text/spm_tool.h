@@ -142,7 +142,7 @@ static inline void spm_compare(const spm_dir *d, const char *options, const gm_v
     spm_run(d, command.p);
     gm_strbuf_deinit(&command);
     spm_read(d, "ids", &ids);
-    gm_str rest = gm_strbuf_str(&ids), line, ids_line;
+    gm_str rest = gm_strbuf_str(&ids), line = {0}, ids_line = {0};
     gm_ids expected = {0};
     size_t n_lines = 0, n_ids = 0;
     while (line_next(&lines, &line)) {

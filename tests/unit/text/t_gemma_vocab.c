@@ -201,7 +201,8 @@ static size_t golden_lines(const char *input_name, const char *ids_name)
     gm_ids expected = {0};
     data_read(input_name, &input);
     data_read(ids_name, &ids);
-    gm_str rest = gm_strbuf_str(&input), ids_rest = gm_strbuf_str(&ids), line, ids_line;
+    gm_str rest = gm_strbuf_str(&input), ids_rest = gm_strbuf_str(&ids);
+    gm_str line = {0}, ids_line = {0};
     size_t n = 0;
     while (line_next(&rest, &line)) {
         if (line.len == 0) continue;

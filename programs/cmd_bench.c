@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+/* How fast a model runs here. Each test is measured by the library and gives a row,
+ * which is printed as soon as it is there, for a table may take minutes. A row has
+ * what was done in a second, what the machine could do at best, measured in
+ * between, and the share; a share above 100% means that one of the two is wrong,
+ * so it is shown as it is. */
+
+#include "commands.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session.h"
+
+typedef struct test_args {
+    gm_arglist prompt, depth, batch; /* of uint32_t */
+    gm_argnum decode, reps;
+    bool check;
+} test_args;
+
+typedef struct bench_opts {
+    gm_model_args model;
+    gm_engine_args engine;
+    test_args test;
+    bool csv;
+    gm_general_args general;
+} bench_opts;
+
+static const gm_argrow test_rows[] = {
+    {.letter = 'p',
+     .name = "prompt",
+     .value = "LIST",
+     .kind = GM_ARG_WHOLES,
+     .offset = offsetof(test_args, prompt),
+     .whole = {0, UINT32_MAX},
+     .help = "prefill: tokens of the prompt; 0: none (default: 512)"},
+    {.letter = 'n',
+     .name = "decode",
+     .value = "N",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(test_args, decode),
+     .whole = {0, UINT32_MAX},
+     .help = "decode: tokens of each sequence; 0: none (default: 64)"},
+    {.letter = 'd',
+     .name = "depth",
+     .value = "LIST",
+     .kind = GM_ARG_WHOLES,
+     .offset = offsetof(test_args, depth),
+     .whole = {0, UINT32_MAX},
+     .help = "tokens that are there before either (default: 0)"},
+    {.letter = 'b',
+     .name = "batch",
+     .value = "LIST",
+     .kind = GM_ARG_WHOLES,
+     .offset = offsetof(test_args, batch),
+     .whole = {1, 512},
+     .help = "decode: sequences at once (default: 1)"},
+    {.letter = 'r',
+     .name = "reps",
+     .value = "N",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(test_args, reps),
+     .whole = {1, 64},
+     .help = "times to measure, after one to warm up; the median\n"
+             "counts (default: 5)"},
+    {.name = "check",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(test_args, check),
+     .help = "compare the log-probabilities of the last token with\n"
+             "ref-int8's and show the largest difference (slow)"},
+    {0},
+};
+
+static const gm_argrow csv_rows[] = {
+    {.name = "csv", .kind = GM_ARG_FLAG, .help = "print lines of comma-separated values"},
+    {0},
+};
+
+static const gm_arggroup groups[] = {
+    {"Model", gm_model_rows, offsetof(bench_opts, model)},
+    {"Engine", GM_ENGINE_ROWS_NO_CTX, offsetof(bench_opts, engine)},
+    {"What to measure (a LIST has commas: 128,512)", test_rows, offsetof(bench_opts, test)},
+    {"Format", csv_rows, offsetof(bench_opts, csv)},
+    {"Output", gm_general_rows, offsetof(bench_opts, general)},
+    {0},
+};
+
+typedef struct bench {
+    const bench_opts *opts;
+    gm_session session;
+    gm_backend_info backend;
+    char machine[80]; /* what the CPU calls itself                                  */
+    char type[40];    /* of the layers' matrices, and of the embedding if it differs */
+    json_t *rows;     /* with --json, until the end                                 */
+} bench;
+
+/* One row. */
+typedef struct row {
+    const gm_bench_opts *opts;
+    gm_bench_result r;
+    char name[64];
+    double share; /* of the roof; NaN where that is not known */
+} row;
+
+/* ---- what is measured ------------------------------------------------------------------ */
+
+static void find_machine(char name[80])
+{
+    FILE *const f = fopen("/proc/cpuinfo", "r");
+    char line[512];
+    snprintf(name, 80, "unknown CPU");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *const colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        const char *const value = colon + 1 + strspn(colon + 1, " ");
+        snprintf(name, 80, "%.*s", (int)strcspn(value, "\n"), value);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+/* "q4_0", or "q4_0+q8_0" where the embedding has another type than most of the rest. */
+static int find_type(bench *b)
+{
+    gm_modelfile *f = NULL;
+    gm_err err = {0};
+    if (gm_modelfile_open(&f, b->session.path, &err) != GM_OK) return gm_say_failed("%s", err.msg);
+    struct {
+        const char *name;
+        uint64_t bytes;
+    } types[32] = {{"none", 0}};
+    size_t most = 0;
+    const char *embed = NULL;
+    gm_tensorinfo t = {.size = sizeof t};
+    for (size_t i = 0; gm_modelfile_tensor(f, i, &t) == GM_OK; i++) {
+        size_t k = 1;
+        if (strcmp(t.name, "token_embd.weight") == 0) {
+            embed = t.type;
+            continue;
+        }
+        while (k + 1 < sizeof types / sizeof *types && types[k].name && types[k].name != t.type)
+            k++;
+        types[k].name = t.type;
+        types[k].bytes += t.bytes;
+        if (types[k].bytes > types[most].bytes) most = k;
+    }
+    const bool differs = embed && strcmp(embed, types[most].name) != 0;
+    snprintf(b->type, sizeof b->type, "%s%s%s", types[most].name, differs ? "+" : "",
+             differs ? embed : "");
+    gm_modelfile_close(f);
+    return GM_EXIT_OK;
+}
+
+static int look_around(bench *b)
+{
+    const gm_engine_opts engine = gm_engine_args_opts(&b->opts->engine);
+    gm_err err = {0};
+    b->backend.size = sizeof b->backend;
+    if (gm_backend_describe(&engine, b->opts->general.verbose, &b->backend, &err) != GM_OK)
+        return gm_say_failed("%s", err.msg);
+    find_machine(b->machine);
+    return find_type(b);
+}
+
+/* ---- rows ------------------------------------------------------------------------------ */
+
+static void name_test(const gm_bench_opts *o, char name[64])
+{
+    char deep[16] = "", wide[16] = "";
+    if (o->depth) snprintf(deep, sizeof deep, " @%" PRIu32, o->depth);
+    if (o->batch > 1) snprintf(wide, sizeof wide, " x%" PRIu32, o->batch);
+    snprintf(name, 64, "%s %" PRIu32 "%s%s", o->prompt ? "prefill" : "decode",
+             o->prompt ? o->prompt : o->decode, deep, wide);
+}
+
+static void print_head(const bench *b)
+{
+    char size[16];
+    gm_out_printf("%s, %s %s; %s %s, %" PRIu32 " thread%s, KV cache %s; %s\n", b->session.path,
+                  gm_size_text(b->session.info.weight_size, size), b->type, b->backend.name,
+                  b->backend.isa, b->backend.n_threads, b->backend.n_threads == 1 ? "" : "s",
+                  b->backend.kv_type, b->machine);
+    gm_out_printf("%-24s %9s %15s %8s %7s %7s  %-16s  %s\n", "test", "tok/s", "speed", "roof",
+                  "share", "spread", "logits hash", "check");
+}
+
+static void print_row(const row *w)
+{
+    const gm_bench_result *const r = &w->r;
+    const bool prefill = w->opts->prompt;
+    char share[16] = "-", roof[16] = "-", check[16] = "-";
+    if (!isnan(w->share)) {
+        snprintf(share, sizeof share, "%.1f%%", 100 * w->share);
+        snprintf(roof, sizeof roof, "%.1f", prefill ? r->roof_gop_s : r->roof_gb_s);
+    }
+    if (r->check >= 0) snprintf(check, sizeof check, "%.3g", r->check);
+    gm_out_printf("%-24s %9.1f %9.1f %-5s %8s %7s %6.1f%%  %016" PRIx64 "  %s\n", w->name, r->tok_s,
+                  prefill ? r->gop_s : r->gb_s, prefill ? "Gop/s" : "GB/s", roof, share,
+                  100 * r->spread, r->hash, check);
+}
+
+/* A name in quotes, which has quotes and commas of its own. */
+static void print_csv_text(const char *text)
+{
+    gm_out_bytes("\"", 1);
+    for (const char *p = text; *p; p++)
+        gm_out_bytes(*p == '"' ? "\"\"" : p, *p == '"' ? 2 : 1);
+    gm_out_bytes("\",", 2);
+}
+
+static void print_csv_head(void)
+{
+    gm_out_printf("commit,machine,model,type,bytes,backend,isa,threads,kv_type,test,prompt,decode,"
+                  "depth,batch,reps,tok_s,gb_s,gop_s,roof_gb_s,roof_gop_s,share,spread,hash,"
+                  "check\n");
+}
+
+static void print_csv(const bench *b, const row *w)
+{
+    const gm_bench_result *const r = &w->r;
+    const gm_bench_opts *const o = w->opts;
+    char share[32] = "", check[32] = "";
+    if (!isnan(w->share)) snprintf(share, sizeof share, "%.6g", w->share);
+    if (r->check >= 0) snprintf(check, sizeof check, "%.6g", r->check);
+    gm_out_printf("%s,", GM_COMMIT);
+    print_csv_text(b->machine);
+    print_csv_text(b->session.path);
+    gm_out_printf("%s,%" PRIu64 ",%s,%s,%" PRIu32 ",%s,%s,", b->type, b->session.info.weight_size,
+                  b->backend.name, b->backend.isa, r->n_threads, b->backend.kv_type, w->name);
+    gm_out_printf("%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",", o->prompt,
+                  o->decode, o->depth, o->batch, o->reps);
+    gm_out_printf("%.6g,%.6g,%.6g,%.6g,%.6g,%s,%.6g,%016" PRIx64 ",%s\n", r->tok_s, r->gb_s,
+                  r->gop_s, r->roof_gb_s, r->roof_gop_s, share, r->spread, r->hash, check);
+}
+
+static json_t *row_json(const row *w)
+{
+    const gm_bench_result *const r = &w->r;
+    const gm_bench_opts *const o = w->opts;
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, r->hash);
+    return gm_need(
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}",
+                  "test", w->name, "prompt", (json_int_t)o->prompt, "decode", (json_int_t)o->decode,
+                  "depth", (json_int_t)o->depth, "batch", (json_int_t)o->batch, "reps",
+                  (json_int_t)o->reps, "tok_s", gm_outjson_real(r->tok_s), "gb_s",
+                  gm_outjson_real(r->gb_s), "gop_s", gm_outjson_real(r->gop_s), "roof_gb_s",
+                  gm_outjson_real(r->roof_gb_s), "roof_gop_s", gm_outjson_real(r->roof_gop_s),
+                  "share", gm_outjson_real(w->share), "spread", gm_outjson_real(r->spread), "hash",
+                  hash, "check", gm_outjson_real(r->check < 0 ? (double)NAN : r->check)));
+}
+
+static void print_json(bench *b)
+{
+    gm_out_json(json_pack("{s:s, s:o, s:o, s:s, s:I, s:s, s:s, s:I, s:s, s:o}", "commit", GM_COMMIT,
+                          "machine", gm_outjson_text(b->machine, strlen(b->machine)), "model",
+                          gm_outjson_text(b->session.path, strlen(b->session.path)), "type",
+                          b->type, "bytes", (json_int_t)b->session.info.weight_size, "backend",
+                          b->backend.name, "isa", b->backend.isa, "threads",
+                          (json_int_t)b->backend.n_threads, "kv_type", b->backend.kv_type, "tests",
+                          b->rows));
+    b->rows = NULL;
+}
+
+/* ---- tests ----------------------------------------------------------------------------- */
+
+static int run_test(bench *b, const gm_bench_opts *o)
+{
+    row w = {.opts = o, .r = {.size = sizeof w.r}};
+    gm_err err = {0};
+    name_test(o, w.name);
+    const bool terminal = isatty(STDERR_FILENO);
+    if (terminal) fprintf(stderr, "\r%s ...\033[K", w.name);
+    const gm_status status = gm_bench_run(b->session.model, o, &w.r, &err);
+    if (terminal) fputs("\r\033[K", stderr);
+    if (status != GM_OK) return gm_say_failed("%s (%s)", err.msg, w.name);
+    const double roof = o->prompt ? w.r.roof_gop_s : w.r.roof_gb_s;
+    w.share = roof > 0 ? (o->prompt ? w.r.gop_s : w.r.gb_s) / roof : (double)NAN;
+    if (b->opts->general.json)
+        gm_outjson_append(b->rows, row_json(&w));
+    else if (b->opts->csv)
+        print_csv(b, &w);
+    else
+        print_row(&w);
+    gm_out_flush();
+    return GM_EXIT_OK;
+}
+
+typedef struct list {
+    const uint32_t *at;
+    size_t n;
+} list;
+
+static list list_or(const gm_arglist *given, const uint32_t *otherwise)
+{
+    return given->n ? (list){given->at, given->n} : (list){otherwise, 1};
+}
+
+/* Prompts at every depth, then decoding at every depth and with every number of sequences. */
+static int run_tests(bench *b)
+{
+    static const uint32_t none = 0, one = 1, some = 512;
+    const test_args *const t = &b->opts->test;
+    const list prompt = list_or(&t->prompt, &some), depth = list_or(&t->depth, &none);
+    const list batch = list_or(&t->batch, &one);
+    gm_bench_opts o = gm_bench_opts_default();
+    o.engine = gm_engine_args_opts(&b->opts->engine);
+    o.check = t->check;
+    if (t->reps.given) o.reps = (uint32_t)t->reps.whole;
+    const uint32_t decode = t->decode.given ? (uint32_t)t->decode.whole : o.decode;
+    int code = GM_EXIT_OK;
+    o.decode = 0;
+    for (size_t i = 0; i < prompt.n * depth.n && code == GM_EXIT_OK; i++) {
+        o.prompt = prompt.at[i / depth.n];
+        o.depth = depth.at[i % depth.n];
+        if (o.prompt) code = run_test(b, &o);
+    }
+    o.prompt = 0;
+    o.decode = decode;
+    for (size_t i = 0; i < depth.n * batch.n && code == GM_EXIT_OK; i++) {
+        o.depth = depth.at[i / batch.n];
+        o.batch = batch.at[i % batch.n];
+        if (o.decode) code = run_test(b, &o);
+    }
+    return code;
+}
+
+static void say_facts(const bench *b)
+{
+    gm_say_fact("model", "%s (%s)", b->session.path, b->session.info.name);
+    gm_say_fact("commit", "%s", GM_COMMIT);
+    gm_say_fact("read roof", "%.1f GB/s", b->backend.read_gb_s);
+    gm_say_fact("int8 roof", "%.1f Gop/s", b->backend.int8_gop_s);
+}
+
+static int bench_model(bench *b)
+{
+    int code = gm_session_open(&b->session, &b->opts->model);
+    if (code == GM_EXIT_OK) code = look_around(b);
+    if (code != GM_EXIT_OK) return code;
+    if (b->opts->general.verbose) say_facts(b);
+    if (b->opts->general.json)
+        b->rows = gm_need(json_array());
+    else if (b->opts->csv)
+        print_csv_head();
+    else
+        print_head(b);
+    gm_out_flush();
+    code = run_tests(b);
+    if (code == GM_EXIT_OK && b->rows) print_json(b);
+    return code;
+}
+
+static int run(const gm_command *self, const void *opts, const gm_words *words)
+{
+    bench b = {.opts = opts};
+    int code = gm_engine_args_check(self, &b.opts->engine);
+    if (code == GM_EXIT_OK && words->n)
+        code = gm_args_refuse(self, "there is a word, %.80s; expected options only", words->at[0]);
+    if (code == GM_EXIT_OK && b.opts->csv && b.opts->general.json)
+        code = gm_args_refuse(self, "--csv and --json are two formats, expected one");
+    if (code == GM_EXIT_OK) code = bench_model(&b);
+    json_decref(b.rows);
+    gm_session_close(&b.session);
+    return code;
+}
+
+const gm_command gm_cmd_bench = {
+    .name = "bench",
+    .summary = "measure how fast a model runs here",
+    .words = "-m MODEL",
+    .about =
+        "Each row is one test: \"prefill 512 @1024\" reads 512 tokens behind 1024, and\n"
+        "\"decode 64 @1024 x8\" makes 64 tokens for each of 8 sequences that begin 1024 deep.\n"
+        "tok/s counts the tokens of all sequences. GB/s are bytes of weights and KV cache read,\n"
+        "Gop/s operations of products; roof is the most that this machine reached of either,\n"
+        "measured in between. The spread is (slowest - fastest) / median. The same computation\n"
+        "has the same logits hash. docs/PERF.md says more.\n"
+        "--json prints "
+        "{\"commit\":..,\"machine\":..,..,\"tests\":[{\"test\":..,\"tok_s\":..,..},..]}.",
+    .examples = "gemmule bench -m tiny.gguf\n"
+                "gemmule bench -m tiny.gguf -p 0 -d 0,512 -b 1,4 -r 2 --kv-type q8_0\n"
+                "gemmule bench -m tiny.gguf -p 32 -n 8 -r 2 --check --csv",
+    .groups = groups,
+    .opts_size = sizeof(bench_opts),
+    .run = run,
+};

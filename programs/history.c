@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* The file is written anew after each message, not at the end, since a terminal that
+ * is closed leaves no time for it; a thousand lines are written faster than a key is
+ * felt. libedit has the format, in which a message of several lines is one. */
+
+#include "history.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "output.h"
+
+#define LINES_MAX 1000
+
+/* The file's path, from malloc; NULL where the environment names no folder. The standard for
+ * XDG_STATE_HOME says that a relative one does not count. */
+static char *path_find(void)
+{
+    const char *const state = getenv("XDG_STATE_HOME");
+    const char *const home = getenv("HOME");
+    const bool has_state = state && state[0] == '/';
+    if (!has_state && !(home && home[0])) return NULL;
+    const char *const parts[] = {has_state ? state : home, has_state ? "" : "/.local/state",
+                                 "/gemmule/history"};
+    gm_bytes path = {0};
+    for (size_t i = 0; i < 3; i++)
+        gm_bytes_put(&path, parts[i], strlen(parts[i]));
+    gm_bytes_put(&path, "", 1);
+    return path.p;
+}
+
+/* Makes the folders that lead to the file; a failure shows when the file is opened. */
+static void make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+static void drop_file(gm_history *h, const char *why)
+{
+    gm_say_note("%s: %s, so what you type is not kept (--no-history: never)",
+                h->path ? h->path : "the history", why);
+    free(h->path);
+    h->path = NULL;
+}
+
+void gm_history_open(gm_history *h, bool in_file)
+{
+    HistEvent ev;
+    h->lines = gm_need(history_init());
+    history(h->lines, &ev, H_SETSIZE, LINES_MAX);
+    history(h->lines, &ev, H_SETUNIQUE, 1);
+    if (!in_file) return;
+    h->path = path_find();
+    if (!h->path) {
+        drop_file(h, "neither XDG_STATE_HOME nor HOME names a folder");
+        return;
+    }
+    make_folders(h->path);
+    struct stat st;
+    const bool is_new = stat(h->path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0);
+    errno = 0;
+    if (!is_new && history(h->lines, &ev, H_LOAD, h->path) < 0)
+        drop_file(h, errno ? strerror(errno) : "this is no history file");
+}
+
+static bool write_file(const gm_history *h)
+{
+    HistEvent ev;
+    FILE *const file = fopen(h->path, "w");
+    if (!file) return false;
+    const bool written = history(h->lines, &ev, H_SAVE_FP, file) >= 0 && !ferror(file);
+    return fclose(file) == 0 && written;
+}
+
+void gm_history_add(gm_history *h, const char *text)
+{
+    HistEvent ev;
+    history(h->lines, &ev, H_ENTER, text);
+    if (h->path && !write_file(h)) drop_file(h, strerror(errno));
+}
+
+void gm_history_close(gm_history *h)
+{
+    if (h->lines) history_end(h->lines);
+    free(h->path);
+    *h = (gm_history){0};
+}
