@@ -245,16 +245,17 @@ static void test_kv_size(void **state)
     assert_int_equal(gm_engine_open(&e, m, &opts, NULL), GM_OK);
     uint64_t held = 0;
     for (uint32_t c = 0; c < GM_CLASSES; c++)
-        held += e->pool.n_pages[c] * e->runner.ops->kv_page_size(e->runner.kv, c);
+        held += e->place.pool.n_pages[c] * e->place.runner.ops->kv_page_size(e->place.runner.kv, c);
     assert_int_equal(gm_model_kv_size(m, 1024), held);
     gm_engine_close(e);
 
-    const uint64_t a = gm_model_kv_size(m, 1024), b = gm_model_kv_size(m, 2048);
-    const uint64_t c = gm_model_kv_size(m, 3072);
+    const uint64_t a = gm_model_kv_size(m, 640), b = gm_model_kv_size(m, 832);
+    const uint64_t c = gm_model_kv_size(m, 1024);
     assert_true(b > a);
     assert_int_equal(c - b, b - a);
-    const uint64_t global_cell = 2ull * m->config.n_kv_head * m->config.head_dim * sizeof(float);
-    assert_int_equal(b - a, 1024 * global_cell); /* one of its six layers is global */
+    const uint64_t padded = (m->config.head_dim + 31) / 32 * 32;
+    const uint64_t global_cell = 2ull * m->config.n_kv_head * padded * sizeof(uint16_t);
+    assert_int_equal(b - a, 192 * global_cell); /* one of its six layers is global */
     gm_model_close(m);
 }
 
