@@ -146,12 +146,12 @@ bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, 
     return true;
 }
 
-/* Whether a table has every page that rows from position n on can see of what is before them. */
-static bool holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n)
+bool gm_kvpool_holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n)
 {
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
-        if (p->n_pages[c] == 0) continue;
-        if (t->first[c] > first_seen(p, c, n) || t->n[c] < pages_for(n)) return false;
+        const uint32_t seen = first_seen(p, c, n), end = pages_for(n);
+        if (p->n_pages[c] == 0 || seen >= end) continue;
+        if (t->first[c] > seen || t->n[c] < end) return false;
     }
     return true;
 }
@@ -159,7 +159,7 @@ static bool holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n)
 bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
                      uint32_t n, gm_step *step)
 {
-    if (!holds(p, from, n) || !has_room(step, GM_CLASSES * pages_for(n), 0)) return false;
+    if (!gm_kvpool_holds(p, from, n) || !has_room(step, GM_CLASSES * pages_for(n), 0)) return false;
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
         if (p->n_pages[c] == 0) continue;
         to->first[c] = first_seen(p, c, n);
@@ -176,12 +176,13 @@ bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint3
 
 bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step)
 {
-    if (!holds(p, t, n) || !has_room(step, GM_CLASSES * p->table_len, 0)) return false;
+    if (!gm_kvpool_holds(p, t, n) || !has_room(step, GM_CLASSES * p->table_len, 0)) return false;
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
         if (p->n_pages[c] == 0) continue;
-        drop(p, t, c, pages_for(n), t->n[c], slot, step);
-        t->n[c] = pages_for(n);
-        if (t->first[c] > t->n[c]) t->first[c] = t->n[c];
+        const uint32_t end = pages_for(n);
+        drop(p, t, c, t->first[c] > end ? t->first[c] : end, t->n[c], slot, step);
+        t->n[c] = end;
+        if (t->first[c] > end) t->first[c] = end;
     }
     return true;
 }

@@ -42,13 +42,16 @@ gm_status gm_kvtable_init(gm_kvtable *t, const gm_kvpool *p, gm_arena *arena, gm
 bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, uint32_t n,
                       gm_step *step);
 
-/* Gives the empty table `to` the first n positions of `from`. Answers false when `from` no longer
- * has the local pages that position n will see, or the step has no room. */
+/* Whether a table has every page that rows from position n on see of what is before them. */
+bool gm_kvpool_holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n);
+
+/* Gives the empty table `to` the first n positions of `from`. Answers false when `from` does
+ * not hold them, or the step has no room. */
 bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
                      uint32_t n, gm_step *step);
 
-/* Forgets every position from n on. Answers false when local pages that position n will see are
- * gone, or the step has no room. */
+/* Forgets every position from n on. Answers false when the table does not hold what is
+ * before n, or the step has no room. */
 bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step);
 
 /* Gives every page back. */

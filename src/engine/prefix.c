@@ -13,12 +13,14 @@ static uint32_t common(const gm_request *donor, const gm_request *r)
     return n;
 }
 
-static void consider(const gm_request *donor, const gm_request *r, const gm_request **best,
-                     uint32_t *best_n)
+/* A donor whose answer has gone far past what it has in common with r may have given the local
+ * pages back; one with less in common may still have its own. */
+static void consider(const gm_engine *e, const gm_request *donor, const gm_request *r,
+                     const gm_request **best, uint32_t *best_n)
 {
     if (!donor || donor == r) return;
     const uint32_t n = common(donor, r);
-    if (n <= *best_n) return;
+    if (n <= *best_n || !gm_kvpool_holds(&e->place.pool, &donor->table, n)) return;
     *best = donor;
     *best_n = n;
 }
@@ -28,9 +30,9 @@ uint32_t gm_prefix_share(gm_engine *e, gm_request *r)
     const gm_request *best = NULL;
     uint32_t n = LEAST_SHARED - 1;
     for (uint32_t i = 0; i < e->place.n_slots; i++)
-        consider(e->slot[i], r, &best, &n);
+        consider(e, e->slot[i], r, &best, &n);
     for (const gm_request *k = e->kept; k; k = k->next)
-        consider(k, r, &best, &n);
+        consider(e, k, r, &best, &n);
     if (!best) return 0;
     return gm_kvpool_share(&e->place.pool, &r->table, &best->table, r->slot, n, e->step) ? n : 0;
 }

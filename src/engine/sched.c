@@ -12,22 +12,23 @@ static uint32_t rows_left(const gm_engine *e)
     return e->step->limits.rows - e->step->n_rows;
 }
 
-/* Tokens [first, first + n) of the prompt count for the repeat penalty. */
-static bool put_counts(gm_engine *e, const gm_request *r, uint32_t first, uint32_t n)
+/* The prompt counts for the repeat penalty, whoever computes it. */
+static void put_counts(gm_engine *e, const gm_request *r)
 {
-    if (r->draw.repeat == 1) return true;
-    if (n > e->step->limits.counts - e->step->n_counts) return false;
-    for (uint32_t i = first; i < first + n && i < r->n_prompt; i++)
+    for (uint32_t i = 0; i < r->n_prompt; i++)
         gm_step_put_count(e->step, &(gm_count_edit){r->slot, r->ids[i], 1, 0});
-    return true;
 }
 
-/* A slot's first step: its draw parameters and biases, and what others have computed of it. */
+/* A slot's first step: its draw parameters, biases and counts, and what others have computed of it.
+ * Where counts have no room, the slot waits: in the next step others have theirs already. */
 static bool begin_slot(gm_engine *e, gm_request *r)
 {
     if (r->begun) return true;
+    const bool counts = r->draw.repeat != 1;
+    if (counts && r->n_prompt > e->step->limits.counts - e->step->n_counts) return false;
     if (!gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias)) return false;
-    if (put_counts(e, r, 0, r->n_prompt)) r->n_done = r->n_cached = gm_prefix_share(e, r);
+    if (counts) put_counts(e, r);
+    r->n_done = r->n_cached = gm_prefix_share(e, r);
     r->begun = true;
     return true;
 }

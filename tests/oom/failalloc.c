@@ -162,6 +162,11 @@ EARLY void free(void *p)
     next.free(p);
 }
 
+long long oom_live(void)
+{
+    return atomic_load(&n_live);
+}
+
 /* ---- the sweep ----------------------------------------------------------------------- */
 
 typedef struct tally {

@@ -23,4 +23,7 @@ typedef gm_status oom_run(gm_err *err);
  * happened is printed. */
 void oom_sweep(const char *what, oom_run *run);
 
+/* Blocks in use, the whole process's. */
+long long oom_live(void);
+
 #endif
