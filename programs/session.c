@@ -227,7 +227,9 @@ int gm_session_next(gm_session *s, gm_event *ev)
 int gm_session_end(gm_session *s)
 {
     const bool interrupted = gm_interrupt_release();
-    gm_request_close(s->request);
+    gm_request_cancel(s->request); /* does nothing to one that is over */
+    gm_request_close(s->before);
+    s->before = s->request;
     s->request = NULL;
     return interrupted ? GM_EXIT_INTERRUPTED : GM_EXIT_OK;
 }
@@ -235,6 +237,7 @@ int gm_session_end(gm_session *s)
 void gm_session_close(gm_session *s)
 {
     if (s->request) gm_session_end(s);
+    gm_request_close(s->before);
     gm_engine_close(s->engine);
     gm_ids_deinit(&s->ids);
     gm_model_close(s->model);

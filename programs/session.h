@@ -58,9 +58,10 @@ typedef struct gm_session {
     gm_engine *engine;
     gm_backend_info roof; /* once it was measured; all-zero before */
     gm_request *request;
-    gm_ids ids;    /* the prompt's */
-    uint64_t hash; /* of the logits of the last request, where it asked for that */
-    bool noted;    /* the model's note has been said */
+    gm_request *before; /* the last one, kept so that the next may share its beginning */
+    gm_ids ids;         /* the prompt's */
+    uint64_t hash;      /* of the logits of the last request, where it asked for that */
+    bool noted;         /* the model's note has been said */
 } gm_session;
 
 /* Opens the model that -m names. */
