@@ -64,8 +64,9 @@ void gm_answer_say_speed(const gm_answer *a, const gm_session *s)
     const uint32_t n_decoded = end->n_answer ? end->n_answer - 1 : 0;
     const gm_backend_info *const roof = &s->roof;
     if (end->prefill_s > 0) {
-        const double ops = gm_model_prompt_ops(s->model, end->n_prompt);
-        say_rate("prefill tok/s", end->n_prompt / end->prefill_s, ops / end->prefill_s * 1e-9,
+        const uint32_t n_read = end->n_prompt - end->n_cached;
+        const double ops = gm_model_prompt_ops(s->model, n_read);
+        say_rate("prefill tok/s", n_read / end->prefill_s, ops / end->prefill_s * 1e-9,
                  roof->int8_gop_s, "Gop/s");
     }
     if (end->decode_s > 0) {
@@ -84,7 +85,8 @@ void gm_answer_say_facts(const gm_answer *a, gm_session *s)
     gm_say_fact("model", "%s", s->path);
     gm_say_fact("backend", "%s", gm_engine_backend(s->engine));
     gm_say_fact("seed", "%" PRIu64, a->seed);
-    gm_say_fact("prompt tokens", "%" PRIu32, a->end.n_prompt);
+    gm_say_fact("prompt tokens", "%" PRIu32 " (%" PRIu32 " of them known from before)",
+                a->end.n_prompt, a->end.n_cached);
     gm_say_fact("answer tokens", "%" PRIu32 " (%s)", a->end.n_answer, reason_name(a->end.reason));
     gm_answer_say_speed(a, s);
 }
