@@ -93,7 +93,7 @@ $(B)/libgemmule.a: $(LIB_OBJ) $(B)/sources
 
 # The same objects make both libraries: they run anywhere, and show what the public headers declare.
 LIB_FLAGS := -fPIC -fvisibility=hidden
-$(LIB_OBJ): CFLAGS += $(LIB_FLAGS)
+$(LIB_OBJ): private CFLAGS += $(LIB_FLAGS)
 
 VERSION := $(shell sed -n 's/.*define GM_VERSION "\(.*\)"/\1/p' include/gemmule.h)
 SONAME := libgemmule.so.$(firstword $(subst ., ,$(VERSION)))
@@ -114,15 +114,15 @@ $(B)/%.o: %.c $(B)/flags
 # A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled.
 ISA_FLAGS.avx2 := -O3 -mavx2 -mf16c
 ISA_FLAGS.avx512 := -O3 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
-$(filter %_avx2.o,$(LIB_OBJ)): CFLAGS += $(ISA_FLAGS.avx2)
-$(filter %_avx512.o,$(LIB_OBJ)): CFLAGS += $(ISA_FLAGS.avx512)
+$(filter %_avx2.o,$(LIB_OBJ)): private CFLAGS += $(ISA_FLAGS.avx2)
+$(filter %_avx512.o,$(LIB_OBJ)): private CFLAGS += $(ISA_FLAGS.avx512)
 
-$(TEST_OBJ): CPPFLAGS += -Itests
+$(TEST_OBJ): private CPPFLAGS += -Itests
 
 # `gemmule --version` names the commit: programs/ sees it as GM_COMMIT, a string. git is told that
 # the folder may be another user's, or `sudo make install` would build once more without a name.
 COMMIT := $(or $(shell git -c safe.directory='*' describe --always --dirty --abbrev=12 2>/dev/null),unknown)
-$(CLI_OBJ): CPPFLAGS += -DGM_COMMIT='"$(COMMIT)"'
+$(CLI_OBJ): private CPPFLAGS += -DGM_COMMIT='"$(COMMIT)"'
 $(CLI_OBJ): $(B)/commit
 
 # A file that holds what it was made with, and is only touched when that changes.

@@ -39,7 +39,7 @@ const gm_argrow gm_engine_rows[] = {
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, backend),
      .help = "what computes; gemmule --version lists them\n"
-             "(default: auto, the best here)"},
+             "(default: auto, the best here; logits: ref)"},
     {.name = "threads",
      .value = "N",
      .kind = GM_ARG_WHOLE,

@@ -282,8 +282,14 @@ static gm_status name_put(folder *d, gm_err *err)
 
 static gm_status folder_read(folder *d, gm_err *err)
 {
+    bool found = false;
     GM_TRY(name_put(d, err));
-    GM_TRY(file_read(d, "config.json", gm_hf_config_parse, 0, NULL, err));
+    GM_TRY(file_read(d, "config.json", gm_hf_config_parse, FILE_OPTIONAL, &found, err));
+    if (!found) {
+        return gm_fail(err, GM_E_IO, ENOENT,
+                       "%s: is a folder without config.json, expected a Hugging Face folder",
+                       d->path.p);
+    }
     GM_TRY(
         file_read(d, "generation_config.json", gm_hf_generation_parse, FILE_OPTIONAL, NULL, err));
     GM_TRY(file_read(d, "chat_template.jinja", jinja_parse, FILE_OPTIONAL, NULL, err));

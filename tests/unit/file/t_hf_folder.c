@@ -178,7 +178,7 @@ static void test_missing(void **state)
     unlink(path_of("tokenizer.json"));
     expect_refusal(GM_E_IO, "tokenizer.model", "tokenizer.json");
     unlink(path_of("config.json"));
-    expect_refusal(GM_E_IO, "config.json", "cannot be opened");
+    expect_refusal(GM_E_IO, "config.json", "a Hugging Face folder");
 }
 
 /* tokenizer.model outranks tokenizer.json; a broken optional file is not a missing one. */
