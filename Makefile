@@ -34,7 +34,7 @@ CC := $(if $(filter cov fuzz werror-clang,$(CONFIG)),$(CLANG),$(GCC))
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes -Wstrict-prototypes \
         -Wvla -Wpointer-arith -Wundef -Wno-psabi
-STD := -std=c11 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE
+STD := -std=c11 -D_GNU_SOURCE
 SANITIZE := -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS.release := -O3 -g -DNDEBUG
 FLAGS.debug := -O1 -g

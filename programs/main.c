@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "gemmule_tools.h"
@@ -146,10 +147,22 @@ static void keep_streams(void)
     }
 }
 
+/* A mapped model file became shorter: what is read past its new end is a SIGBUS, wherever it
+ * happens, and nothing can go on. */
+static void end_on_cut_file(int sig)
+{
+    (void)sig;
+    static const char said[] = "gemmule: the model file was cut short while it was being read\n";
+    if (write(STDERR_FILENO, said, sizeof said - 1) < 0) _exit(GM_EXIT_FAILED);
+    _exit(GM_EXIT_FAILED);
+}
+
 int main(int argc, char **argv)
 {
     keep_streams();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of the write, which is said */
+    signal(SIGBUS, end_on_cut_file);
     if (!gm_interrupt_watch()) return gm_say_failed("a thread cannot be started");
     const int code = dispatch(argc, argv);
     gm_out_flush();

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#define _GNU_SOURCE /* sched_getaffinity */
 /* Waiting has two gears. At a barrier inside a job workers spin: the others are a
  * few microseconds away. Between jobs they spin for about as long as a client
  * takes to come back with the next step, then sleep on a condition variable.

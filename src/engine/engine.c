@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/engine.h"
 
+#include <math.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -110,6 +111,17 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
     for (uint32_t i = 0; i < result->n_out; i++) {
         gm_request *const r = e->out_seq[i];
         const gm_result_out *const o = &result->out[i];
+        if (isnan(o->logprob)) {
+            gm_err bad = {0};
+            gm_fail(&bad, GM_E_FORMAT, 0,
+                    "model: the logits after token %u are not numbers: its weights are not finite "
+                    "or too large",
+                    (unsigned)r->n_ids);
+            gm_seq_fail(r, &bad);
+            r->n_done = 0;
+            let_go(e, r);
+            continue;
+        }
         const gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
         const int32_t reason = gm_seq_token(r, e->model->vocab, &news);
         if (!reason) continue;

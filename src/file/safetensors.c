@@ -261,6 +261,16 @@ static gm_status tensors_add(const reader *r, gm_err *err)
     return GM_OK;
 }
 
+/* Bytes behind the last tensor mean that the header's length, and so every place, is wrong. */
+static gm_status rest_refuse(const reader *r, gm_err *err)
+{
+    const uint64_t end = r->n ? r->entries[r->n - 1].end : 0;
+    if (end == r->size) return GM_OK;
+    return gm_fail(err, GM_E_FORMAT, 0,
+                   "%s: its tensors end at byte %llu of the data, expected its end, byte %llu",
+                   r->name, (unsigned long long)end, (unsigned long long)r->size);
+}
+
 /* Two names of one file, or the same name in two shards, may mean the same tensor. */
 static gm_status twins_refuse(const reader *r, gm_err *err)
 {
@@ -296,6 +306,7 @@ gm_status gm_safetensors_parse(gm_tensorfile *f, const uint8_t *data, size_t siz
     GM_TRY_DONE(entries_read(&r, header, err));
     GM_TRY_DONE(tensors_add(&r, err));
     GM_TRY_DONE(twins_refuse(&r, err));
+    GM_TRY_DONE(rest_refuse(&r, err));
 done:
     gm_mem_free(r.entries);
     json_decref(header);

@@ -76,7 +76,7 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
     const uint32_t len = (n + STRETCHES - 1) / STRETCHES;
     if (k == 0 || k > STRETCHES / 4 || len < 8) return list_all(list, n);
     float max[STRETCHES];
-    uint32_t order[STRETCHES], n_max = 0;
+    uint32_t order[STRETCHES] = {0}, n_max = 0;
     for (uint32_t first = 0; first < n; first += len, n_max++) {
         const uint32_t end = first + len < n ? first + len : n;
         float m = l[first];

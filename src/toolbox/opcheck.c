@@ -64,7 +64,7 @@ static void draw_row(const gm_opcase *c, uint32_t row, uint64_t *state, float *x
         }
     }
     /* Attention squares what it is given, and takes its exponential. */
-    if (c->dist == GM_OPDIST_OUTLIER)
+    if (c->dist == GM_OPDIST_OUTLIER && c->n_in)
         x[next(state) % c->n_in] =
             (row % 2 ? -1.0f : 1.0f) * (c->kind == GM_OP_ATTEND ? 32 : 0x1p20f);
 }

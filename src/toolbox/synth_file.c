@@ -190,27 +190,38 @@ static gm_status check_target(const gm_synth_job *job, gm_err *err)
     if (lstat(job->path, &st) != 0)
         return errno == ENOENT ? GM_OK : io_fail(job->path, "written", errno, err);
     if (S_ISDIR(st.st_mode)) return io_fail(job->path, "written", EISDIR, err);
+    if (!S_ISREG(st.st_mode))
+        return gm_fail(err, GM_E_IO, 0, "%s: is not a regular file, expected one", job->path);
     if (job->force) return GM_OK;
     return gm_fail(err, GM_E_IO, EEXIST, "%s: is there already, and is replaced only by force",
                    job->path);
 }
 
-/* Writes under the name `part` and renames; `part` is gone after any failure. */
+/* Gives the finished file its name. Without force a name that was taken meanwhile stays as it is. */
+static gm_status give_name(const gm_synth_job *job, const char *part, gm_err *err)
+{
+    if (job->force)
+        return rename(part, job->path) == 0 ? GM_OK : io_fail(job->path, "named", errno, err);
+    if (link(part, job->path) != 0) return io_fail(job->path, "named", errno, err);
+    unlink(part);
+    return GM_OK;
+}
+
+/* Writes under the name `part` first; `part` is gone after any failure. */
 static gm_status write_part(const gm_synth_job *job, const char *part, place *places, gm_err *err)
 {
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) return io_fail(part, "made", errno, err);
+    if (fd < 0) return io_fail(job->path, "made", errno, err);
     FILE *const out = fdopen(fd, "wb");
     gm_status status = GM_OK;
     if (!out) {
-        status = io_fail(part, "opened", errno, err);
+        status = io_fail(job->path, "opened", errno, err);
         close(fd);
     } else {
         status = write_whole(out, job, places, err);
         if (fclose(out) != 0 && status == GM_OK) status = io_fail(job->path, "written", errno, err);
     }
-    if (status == GM_OK && rename(part, job->path) != 0)
-        status = io_fail(job->path, "named", errno, err);
+    if (status == GM_OK) status = give_name(job, part, err);
     if (status != GM_OK) unlink(part);
     return status;
 }

@@ -84,6 +84,17 @@ refused 2 'expected one of: ' "$G" synth "$dir/x.gguf" --size 3b
 refused 2 'expected one of: ' "$G" synth "$dir/x.gguf" --type q9
 refused 2 'expected one of: ' "$G" synth "$dir/x.gguf" --head-type q9
 refused 1 "$dir/nowhere/x.gguf" "$G" synth "$dir/nowhere/x.gguf"
+mkfifo "$dir/pipe"
+refused 1 'is not a regular file' "$G" synth "$dir/pipe" --force
+check 'the pipe is still one' test -p "$dir/pipe"
+
+# Weights that are not numbers: the first four bytes of the last tensor, an F32 norm, become a NaN.
+"$G" synth "$dir/nan.gguf" --type f32 >/dev/null 2>&1
+printf '\000\000\300\177' |
+    dd of="$dir/nan.gguf" bs=1 seek=$(($(stat -c %s "$dir/nan.gguf") - 1024)) conv=notrunc 2>/dev/null
+try "$G" run -m "$dir/nan.gguf" Hello --max-tokens 5
+check 'a NaN is an error' rc_is 1
+check 'a NaN is said' err_has 'are not numbers'
 check "nothing is left behind" test ! -e "$dir/x.gguf"
 
 # Ctrl-C in the middle of a large one leaves no file.

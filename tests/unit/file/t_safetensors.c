@@ -196,6 +196,8 @@ static void test_refusals(void **state)
          "output_norm.weight (in GGUF's words) is there twice", GM_E_FORMAT},
         {"{" T("layers.0.self_attn.q_proj.bias", "F32", "[2]", "[0, 8]") "}",
          "layers.0.self_attn.q_proj.bias is unknown", GM_E_UNSUP},
+        {"{" T("norm.weight", "F32", "[2]", "[0, 8]") "}", "end at byte 8 of the data",
+         GM_E_FORMAT},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         const image m = image_make(CASES[i].header, strlen(CASES[i].header), 40);
