@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#define _GNU_SOURCE /* RTLD_NEXT */
 #include "oom/failalloc.h"
 
 #include <dlfcn.h>
