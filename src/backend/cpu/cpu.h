@@ -25,6 +25,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/slots.h"
+#include "backend/tickets.h"
 #include "backend/values.h"
 #include "base/workers.h"
 
@@ -104,11 +105,7 @@ struct gm_backend {
     gm_workers *workers;
     const atomic_int *abandon;
     uint8_t *roof; /* what the roof is measured on, once it was */
-    gm_ticket n_run, n_waited;
-    struct {
-        gm_exec *ex;
-        const gm_step *step;
-    } pending[GM_TICKETS];
+    gm_tickets tickets;
 };
 
 static inline float *gm_cpu_row(const gm_exec *ex, gm_val v, uint32_t i)

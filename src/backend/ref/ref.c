@@ -163,14 +163,8 @@ static gm_status ref_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_pl
 
 static gm_status ref_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
 {
-    gm_backend *const be = ex->be;
     GM_TRY(gm_step_check(s, ex->bucket.rows, ex->bucket.outs, err));
-    if (be->n_run - be->n_waited >= GM_TICKETS)
-        return gm_fail(err, GM_E_ARG, 0, "step: %d steps are under way already", GM_TICKETS);
-    be->pending[be->n_run % GM_TICKETS].ex = ex;
-    be->pending[be->n_run % GM_TICKETS].step = s;
-    *t = ++be->n_run;
-    return GM_OK;
+    return gm_tickets_put(&ex->be->tickets, ex, s, t, err);
 }
 
 /* One step, top to bottom. */
@@ -192,12 +186,10 @@ static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
 
 static gm_status ref_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
 {
+    gm_exec *ex = NULL;
+    const gm_step *s = NULL;
     *r = (gm_result){0};
-    if (t != be->n_waited + 1 || t > be->n_run)
-        return gm_fail(err, GM_E_ARG, 0, "step: waited for out of order");
-    gm_exec *const ex = be->pending[be->n_waited % GM_TICKETS].ex;
-    const gm_step *const s = be->pending[be->n_waited % GM_TICKETS].step;
-    be->n_waited++;
+    GM_TRY(gm_tickets_take(&be->tickets, t, &ex, &s, err));
     GM_TRY(compute(ex, s, err));
     *r = (gm_result){s->n_outs, ex->out};
     return GM_OK;

@@ -14,6 +14,7 @@
  *     ref_ops.c   the maths of each op */
 
 #include "backend/slots.h"
+#include "backend/tickets.h"
 #include "backend/values.h"
 #include "quant/dot.h"
 
@@ -50,11 +51,7 @@ struct gm_exec {
 struct gm_backend {
     bool int8;
     const atomic_int *abandon;
-    gm_ticket n_run, n_waited; /* tickets handed out, and answered */
-    struct {
-        gm_exec *ex;
-        const gm_step *step;
-    } pending[GM_TICKETS];
+    gm_tickets tickets;
 };
 
 /* ref_kv.c */
