@@ -96,6 +96,8 @@ typedef struct gm_backend_ops {
     const char *name;  /* as users write it   */
     const char *about; /* one line for --help */
     bool any_rows;     /* an exec serves fewer rows as well as a smaller one would: one is enough */
+    gm_qtype
+        kv_type; /* of the KV cache where nobody says                                          */
 
     gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
     void (*close)(gm_backend *be);

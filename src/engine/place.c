@@ -2,7 +2,6 @@
 #include "engine/place.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "sample/sampler.h"
 
@@ -34,12 +33,11 @@ static gm_status read_sizes(wish *w, const gm_model *m, const gm_engine_opts *o,
     return GM_OK;
 }
 
-/* The oracle keeps what it computed; others keep 16 bits unless told otherwise. */
 gm_status gm_place_kv_type(const gm_engine_opts *opts, const gm_qtype_info **type, gm_err *err)
 {
     const gm_backend_ops *const ops = gm_backend_find(opts->backend ? opts->backend : "auto");
-    const bool ref = ops && strncmp(ops->name, "ref", 3) == 0;
-    const char *const name = opts->kv_type ? opts->kv_type : ref ? "f32" : "f16";
+    const char *const name =
+        opts->kv_type ? opts->kv_type : gm_qtype_name(ops ? ops->kv_type : GM_QTYPE_F16);
     const gm_qtype_info *const t = gm_qtype_find_name(gm_str_c(name));
     if (!t || (t->id != GM_QTYPE_F32 && t->id != GM_QTYPE_F16 && t->id != GM_QTYPE_Q8_0)) {
         return gm_fail(err, GM_E_ARG, 0, "engine: a KV cache of %.40s, expected f32, f16 or q8_0",

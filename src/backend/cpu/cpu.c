@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The CPU backend's entries. Weights stay where the file's map has them. run keeps
+/* The CPU backend's entries. run keeps
  * the step; wait computes it with the calling thread as worker 0. */
 
 #include "backend/cpu/cpu.h"
@@ -53,29 +53,6 @@ static gm_status cpu_cost(const gm_backend *be, const gm_plan *p, const gm_op *o
     }
     *us = bytes * 1e-4;
     return GM_OK;
-}
-
-static gm_status cpu_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes,
-                             gm_err *err)
-{
-    (void)be, (void)t, (void)err;
-    *bytes = 0;
-    return GM_OK;
-}
-
-static gm_status cpu_load(gm_backend *be, const gm_tensors *t, const gm_progress *progress,
-                          gm_wset **out, gm_err *err)
-{
-    (void)be;
-    GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "weights", err));
-    (*out)->tensors = *t;
-    if (progress && progress->tell) progress->tell(progress->ctx, 1, 1);
-    return GM_OK;
-}
-
-static void cpu_unload(gm_wset *w)
-{
-    gm_mem_free(w);
 }
 
 static gm_status cpu_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p,
@@ -187,14 +164,15 @@ const gm_backend_ops gm_backend_cpu = {
     .name = "cpu",
     .about = "all cores, with the best vector instructions they have",
     .any_rows = true,
+    .kv_type = GM_QTYPE_F16,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
     .cost = cpu_cost,
     .roof = gm_cpu_roof,
-    .size_of = cpu_size_of,
-    .load = cpu_load,
-    .unload = cpu_unload,
+    .size_of = gm_mapped_size_of,
+    .load = gm_mapped_load,
+    .unload = gm_mapped_unload,
     .kv_size_of = gm_cpu_kv_size_of,
     .kv_open = gm_cpu_kv_open,
     .kv_close = gm_cpu_kv_close,

@@ -24,16 +24,13 @@
  * number of workers, because no sum ever depends on them. */
 
 #include "backend/cpu/kernels.h"
+#include "backend/mapped.h"
 #include "backend/slots.h"
 #include "backend/tickets.h"
 #include "backend/values.h"
 #include "base/workers.h"
 
 #define GM_CPU_ROPES 4 /* different rotations that a plan may have */
-
-struct gm_wset {
-    gm_tensors tensors; /* used where they lie */
-};
 
 struct gm_kvmem {
     gm_slots slots;

@@ -70,31 +70,6 @@ static gm_status ref_roof(gm_backend *be, gm_roof *out, gm_err *err)
     return GM_OK;
 }
 
-static gm_status ref_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes,
-                             gm_err *err)
-{
-    (void)be, (void)t, (void)err;
-    *bytes = 0;
-    return GM_OK;
-}
-
-static gm_status ref_load(gm_backend *be, const gm_tensors *t, const gm_progress *progress,
-                          gm_wset **out, gm_err *err)
-{
-    (void)be;
-    GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "weights", err));
-    (*out)->tensors = *t;
-    if (!progress || !progress->tell || progress->tell(progress->ctx, 1, 1)) return GM_OK;
-    gm_mem_free(*out);
-    *out = NULL;
-    return gm_fail(err, GM_E_CANCEL, 0, "loading the weights was cancelled");
-}
-
-static void ref_unload(gm_wset *w)
-{
-    gm_mem_free(w);
-}
-
 static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
 {
     const gm_plan *const p = ex->plan;
@@ -197,7 +172,7 @@ static gm_status ref_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err
 
 #define REF_ENTRIES                                                                          \
     .close = ref_close, .describe = ref_describe, .cost = ref_cost, .roof = ref_roof,        \
-    .size_of = ref_size_of, .load = ref_load, .unload = ref_unload,                          \
+    .size_of = gm_mapped_size_of, .load = gm_mapped_load, .unload = gm_mapped_unload,        \
     .kv_size_of = gm_ref_kv_size_of, .kv_open = gm_ref_kv_open, .kv_close = gm_ref_kv_close, \
     .kv_page_size = gm_ref_kv_page_size, .kv_copy = gm_ref_kv_copy, .lower = ref_lower,      \
     .drop = ref_drop, .run = ref_run, .wait = ref_wait

@@ -13,14 +13,11 @@
  *     ref_kv.c    pages and slots
  *     ref_ops.c   the maths of each op */
 
+#include "backend/mapped.h"
 #include "backend/slots.h"
 #include "backend/tickets.h"
 #include "backend/values.h"
 #include "quant/dot.h"
-
-struct gm_wset {
-    gm_tensors tensors; /* used where they lie */
-};
 
 struct gm_kvmem {
     gm_slots slots;
