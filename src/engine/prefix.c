@@ -58,8 +58,6 @@ void gm_prefix_forget(gm_engine *e, gm_request *r)
 bool gm_prefix_evict(gm_engine *e)
 {
     if (!e->kept) return false;
-    gm_request *const oldest = e->kept;
-    gm_prefix_forget(e, oldest);
-    oldest->n_done = 0;
+    gm_prefix_forget(e, e->kept);
     return true;
 }
