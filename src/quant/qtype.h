@@ -11,10 +11,10 @@
  *
  *     value = (d * sc) * q - dmin * m
  *
- * so a format is described by one function, which takes a block apart into
- * gm_qints. The exact values and the integer block sums that fast kernels must
- * reproduce both follow from it (quant/dot.h). Adding a format is one
- * function and one row of the table. */
+ * so a format is described by two functions, which take a block apart into
+ * gm_qints and put it together. The exact values and the integer block sums that fast kernels must
+ * reproduce both follow from it (quant/dot.h). Adding a format is two
+ * functions and one row of the table. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,6 +59,8 @@ typedef struct gm_qtype_info {
     uint32_t block_size;
     /* Takes one block (any alignment) apart; NULL for the plain floats, whose block is one value. */
     void (*unpack)(const uint8_t *block, gm_qints *out);
+    /* Puts one together again; d and dmin are values of an f16. NULL like unpack. */
+    void (*pack)(const gm_qints *in, uint8_t *block);
 } gm_qtype_info;
 
 /* The row of a type number from a file, NULL when no such type is supported. */
