@@ -126,3 +126,14 @@ size_t gm_gguf_pad(uint64_t size)
 {
     return (size_t)(-size % GM_GGUF_ALIGNMENT);
 }
+
+uint32_t gm_gguf_file_type(gm_qtype type)
+{
+    static const uint8_t numbers[] = {
+        [GM_QTYPE_F32] = 0,   [GM_QTYPE_F16] = 1,     [GM_QTYPE_BF16] = 32,   [GM_QTYPE_Q8_0] = 7,
+        [GM_QTYPE_Q4_0] = 2,  [GM_QTYPE_Q4_1] = 3,    [GM_QTYPE_Q5_0] = 8,    [GM_QTYPE_Q5_1] = 9,
+        [GM_QTYPE_Q2_K] = 10, [GM_QTYPE_Q3_K] = 11,   [GM_QTYPE_Q4_K] = 14,   [GM_QTYPE_Q5_K] = 16,
+        [GM_QTYPE_Q6_K] = 18, [GM_QTYPE_IQ4_NL] = 25, [GM_QTYPE_IQ4_XS] = 30,
+    };
+    return numbers[type];
+}

@@ -64,6 +64,22 @@ const char *gm_qtype_name(uint32_t id)
     return other ? other : "unknown";
 }
 
+const gm_qtype_info *gm_qtype_fit(const gm_qtype_info *t, uint64_t cols)
+{
+    static const struct {
+        gm_qtype from, to;
+    } fallbacks[] = {
+        {GM_QTYPE_Q2_K, GM_QTYPE_Q4_0}, {GM_QTYPE_Q3_K, GM_QTYPE_Q4_0},
+        {GM_QTYPE_Q4_K, GM_QTYPE_Q5_0}, {GM_QTYPE_Q5_K, GM_QTYPE_Q5_1},
+        {GM_QTYPE_Q6_K, GM_QTYPE_Q8_0}, {GM_QTYPE_IQ4_XS, GM_QTYPE_IQ4_NL},
+    };
+    for (size_t i = 0; i < sizeof fallbacks / sizeof *fallbacks; i++) {
+        if (fallbacks[i].from == t->id && cols % t->block_len != 0)
+            return gm_qtype_find((uint32_t)fallbacks[i].to);
+    }
+    return t;
+}
+
 bool gm_qtype_row_size(const gm_qtype_info *t, uint64_t cols, uint64_t *size)
 {
     *size = 0;

@@ -75,6 +75,10 @@ const gm_qtype_info *gm_qtype_at(size_t i);
 /* The name of any type number GGUF has ever had, supported or not, for error sentences. */
 const char *gm_qtype_name(uint32_t id);
 
+/* What stands for the type in rows of cols values: itself, or where cols is no multiple of its 256
+ * values the type of 32 that converters fall back on, whether that fits or not. */
+const gm_qtype_info *gm_qtype_fit(const gm_qtype_info *t, uint64_t cols);
+
 /* Bytes of a row of cols values; false when cols is no multiple of the block or does not fit. */
 bool gm_qtype_row_size(const gm_qtype_info *t, uint64_t cols, uint64_t *size);
 
