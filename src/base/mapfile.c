@@ -18,6 +18,8 @@ static gm_status map_fd(gm_mapfile *m, int fd, const char *path, gm_err *err)
         return gm_fail(err, GM_E_IO, 0, "%s: is %s, expected a file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     }
+    m->dev = (uint64_t)st.st_dev;
+    m->ino = (uint64_t)st.st_ino;
     if (st.st_size == 0) return GM_OK;
     void *const p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
@@ -40,6 +42,15 @@ gm_status gm_mapfile_open(gm_mapfile *m, const char *path, gm_err *err)
     const gm_status status = map_fd(m, fd, path, err);
     close(fd);
     return status;
+}
+
+void gm_mapfile_release(const uint8_t *p, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)p + page - 1) / page * page;
+    const uintptr_t last = ((uintptr_t)p + size) / page * page;
+    /* Only advice: where it is not taken, pages stay until somebody needs the memory. */
+    if (first < last) (void)madvise((void *)first, last - first, MADV_DONTNEED);
 }
 
 void gm_mapfile_close(gm_mapfile *m)

@@ -15,10 +15,15 @@
 typedef struct gm_mapfile {
     const uint8_t *data; /* NULL for an empty file or a closed map */
     size_t size;
+    uint64_t dev, ino; /* which file it is, as stat tells */
 } gm_mapfile;
 
 /* Maps the regular file at path; refuses anything else. */
 gm_status gm_mapfile_open(gm_mapfile *m, const char *path, gm_err *err);
+
+/* Says of bytes of any map that they are not needed soon, so that a program which reads a large file
+ * once does not seem to hold all of it. They can still be read. */
+void gm_mapfile_release(const uint8_t *p, size_t size);
 
 /* Unmaps; idempotent. */
 void gm_mapfile_close(gm_mapfile *m);

@@ -73,5 +73,9 @@ void gm_quantise_rows(const gm_qtype_info *t, gm_quantiser how, const float *row
 
 float gm_quantise_limit(const gm_qtype_info *t)
 {
-    return t->id == GM_QTYPE_F32 || t->id == GM_QTYPE_BF16 ? FLT_MAX : 65504;
+    switch (t->id) {
+    case GM_QTYPE_F32: return FLT_MAX;
+    case GM_QTYPE_BF16: return gm_bf16_to_f32(0x7F7F);
+    default: return 65504; /* an f16, and so the scale of any block */
+    }
 }

@@ -35,7 +35,7 @@ typedef struct gm_modelwrite {
     void *progress_ctx;
 } gm_modelwrite;
 
-/* Bytes of the whole file, but for the header. */
+/* Bytes of the whole file. */
 uint64_t gm_modelwrite_size(const gm_modelwrite *job);
 
 /* Refuses a name that is taken (GM_E_IO with EEXIST), or that no file may take. */
