@@ -453,31 +453,40 @@ INLINE gm_form form_of(const gm_form *f, int kind)
     return k;
 }
 
-#define CASE(kind, search)                                                       \
-    case kind: {                                                                 \
-        const gm_form k = form_of(f, kind);                                      \
-        const block b = {&k, x, w, k.sc_max == 1 ? 1 : block_len / k.group_len}; \
-        search(&b, out);                                                         \
-        break;                                                                   \
+#define OF_KIND(search, kind)                                                         \
+    static void search##_##kind(const gm_form *f, uint32_t block_len, const float *x, \
+                                const float *w, gm_qints *out)                        \
+    {                                                                                 \
+        const gm_form k = form_of(f, kind);                                           \
+        const block b = {&k, x, w, k.sc_max == 1 ? 1 : block_len / k.group_len};      \
+        search(&b, out);                                                              \
     }
-#define EACH_KIND(search)              \
-    switch (form_kind(f)) {            \
-        CASE(KIND_FLAT, search)        \
-        CASE(KIND_SCALED, search)      \
-        CASE(KIND_AFFINE_FLAT, search) \
-        CASE(KIND_AFFINE_16, search)   \
-        CASE(KIND_AFFINE_32, search)   \
-        CASE(KIND_CURVED, search)      \
+#define OF_EACH_KIND(search)                            \
+    OF_KIND(search, KIND_FLAT)                          \
+    OF_KIND(search, KIND_SCALED)                        \
+    OF_KIND(search, KIND_AFFINE_FLAT)                   \
+    OF_KIND(search, KIND_AFFINE_16)                     \
+    OF_KIND(search, KIND_AFFINE_32)                     \
+    OF_KIND(search, KIND_CURVED)                        \
+    static gm_fit_fn *const search##_of[] = {           \
+        [KIND_FLAT] = search##_KIND_FLAT,               \
+        [KIND_SCALED] = search##_KIND_SCALED,           \
+        [KIND_AFFINE_FLAT] = search##_KIND_AFFINE_FLAT, \
+        [KIND_AFFINE_16] = search##_KIND_AFFINE_16,     \
+        [KIND_AFFINE_32] = search##_KIND_AFFINE_32,     \
+        [KIND_CURVED] = search##_KIND_CURVED,           \
     }
+OF_EACH_KIND(nearest);
+OF_EACH_KIND(fit);
 
 void NAME(gm_nearest)(const gm_form *f, uint32_t block_len, const float *x, const float *w,
                       gm_qints *out)
 {
-    EACH_KIND(nearest)
+    nearest_of[form_kind(f)](f, block_len, x, w, out);
 }
 
 void NAME(gm_fit)(const gm_form *f, uint32_t block_len, const float *x, const float *w,
                   gm_qints *out)
 {
-    EACH_KIND(fit)
+    fit_of[form_kind(f)](f, block_len, x, w, out);
 }
