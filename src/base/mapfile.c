@@ -42,6 +42,22 @@ gm_status gm_mapfile_open(gm_mapfile *m, const char *path, gm_err *err)
     return status;
 }
 
+void gm_mapfile_fetch(const uint8_t *from, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)from / page * page, end = (uintptr_t)from + size;
+    /* Linux before 5.14 has no such advice: then reading finds the pages one by one. */
+    madvise((void *)first, end - first, MADV_POPULATE_READ);
+}
+
+void gm_mapfile_forget(const uint8_t *from, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)from + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)from + size) / page * page;
+    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 void gm_mapfile_close(gm_mapfile *m)
 {
     if (m->data) munmap((void *)(uintptr_t)m->data, m->size);

@@ -174,7 +174,7 @@ static gm_status reserve(const work *w, uint64_t size, gm_err *err)
 static gm_status write_whole(FILE *out, const gm_synth_job *job, place *places, gm_err *err)
 {
     work w = {.job = job, .fd = fileno(out), .places = places};
-    const gm_tensors tensors = {job->list->tensors, job->list->n};
+    const gm_tensors tensors = {.at = job->list->tensors, .n = job->list->n};
     GM_TRY(gm_gguf_write_header(out, job->meta, &tensors, job->path, err));
     if (fflush(out) != 0) return io_fail(job->path, "written", errno, err);
     const off_t start = ftello(out);

@@ -13,7 +13,7 @@ static void cpu_close(gm_backend *be)
 {
     if (!be) return;
     gm_workers_close(be->workers);
-    gm_mem_free(be->roof);
+    gm_mem_free_huge(be->roof, GM_ROOF_SIZE);
     gm_mem_free(be);
 }
 
@@ -142,6 +142,7 @@ static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
     GM_TRY(check_inputs(ex, err));
     for (uint32_t i = 0; i < s->n_outs; i++)
         ex->out[i] = (gm_result_out){.token = -1};
+    gm_cpu_settle(ex->be, ex->w);
     for (size_t i = 0; i < ex->n_phases; i++)
         atomic_store_explicit(&ex->tasks[i].next, 0, memory_order_relaxed);
     gm_workers_run(ex->be->workers, work, ex);
@@ -170,9 +171,9 @@ const gm_backend_ops gm_backend_cpu = {
     .describe = cpu_describe,
     .cost = cpu_cost,
     .roof = gm_cpu_roof,
-    .size_of = gm_mapped_size_of,
-    .load = gm_mapped_load,
-    .unload = gm_mapped_unload,
+    .size_of = gm_cpu_size_of,
+    .load = gm_cpu_load,
+    .unload = gm_cpu_unload,
     .kv_size_of = gm_cpu_kv_size_of,
     .kv_open = gm_cpu_kv_open,
     .kv_close = gm_cpu_kv_close,

@@ -177,6 +177,7 @@ static gm_status alloc_lane(gm_exec *ex, gm_lane *l, uint32_t group, uint32_t vo
     const uint32_t rows = ex->bucket.rows > ex->bucket.outs ? ex->bucket.rows : ex->bucket.outs;
     const size_t len = ex->kv ? ex->kv->len : 0;
     GM_TRY(gm_mem_alloc_aligned(&l->panel, 1, sizeof *l->panel, "a panel", err));
+    GM_TRY(gm_mem_alloc_aligned(&l->tile, GM_PANEL_ROWS, GM_TILE_ROW_MAX, "a tile", err));
     GM_TRY(gm_mem_alloc(&l->acc, 2 * (size_t)rows * GM_PANEL_ROWS, sizeof *l->acc, "sums", err));
     GM_TRY(gm_mem_alloc(&l->query, group * len, sizeof *l->query, "queries", err));
     GM_TRY(gm_mem_alloc(&l->part, 2 * (size_t)ex->part_len, sizeof *l->part, "attention", err));
@@ -232,6 +233,7 @@ gm_status gm_cpu_lower(gm_exec *ex, gm_err *err)
 static void free_lane(gm_lane *l)
 {
     gm_mem_free(l->panel);
+    gm_mem_free(l->tile);
     gm_mem_free(l->acc);
     gm_mem_free(l->query);
     gm_mem_free(l->part);
