@@ -79,6 +79,13 @@ gm_synth_opts gm_synth_opts_default(void);
  * give the same bytes on every machine. The file appears under its name only when it is whole. */
 gm_status gm_synth_write(const char *path, const gm_synth_opts *opts, gm_err *err);
 
+/* ---- importance ------------------------------------------------------------------------ */
+
+/* How much each column of each matrix matters for the model's answers, measured on text: what
+ * calibration makes and conversion uses. */
+typedef struct gm_importance gm_importance;
+void gm_importance_free(gm_importance *imp); /* NULL is fine */
+
 /* ---- speed ----------------------------------------------------------------------------- */
 
 /* What engine options come to on this machine. */
