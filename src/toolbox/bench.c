@@ -131,19 +131,13 @@ static gm_status decode(bed *b, uint32_t want, gm_err *err)
 
 /* ---- what it takes --------------------------------------------------------------------- */
 
-static bool is_product(const gm_op *op)
-{
-    return op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU;
-}
-
 static double weight_bytes(const gm_plan *p)
 {
     double bytes = 0;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
-        if (!is_product(op)) continue;
-        bytes += (double)p->weights.at[op->weight[0]].size;
-        if (op->kind == GM_OP_GATE_UP_GELU) bytes += (double)p->weights.at[op->weight[1]].size;
+        for (uint32_t k = 0; k < gm_op_products(op); k++)
+            bytes += (double)p->weights.at[op->weight[k]].size;
     }
     return bytes;
 }
@@ -169,10 +163,10 @@ double gm_model_prompt_ops(const gm_model *m, uint32_t n)
     double ops = 0;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
-        if (!is_product(op)) continue;
+        const double products = gm_op_products(op);
+        if (products == 0) continue;
         const double rows = p->vals[op->out].rows == GM_ROWS_ALL ? n : 1;
-        const double both = op->kind == GM_OP_GATE_UP_GELU ? 2 : 1;
-        ops += 2 * both * rows * p->vals[op->out].cols * p->vals[op->in[0]].cols;
+        ops += 2 * products * rows * p->vals[op->out].cols * p->vals[op->in[0]].cols;
     }
     return ops;
 }

@@ -46,11 +46,8 @@ static gm_status cpu_cost(const gm_backend *be, const gm_plan *p, const gm_op *o
 {
     (void)be, (void)err;
     double bytes = op->out ? 4.0 * p->vals[op->out].cols * rows : 0;
-    for (int i = 0; i < 2; i++) {
-        const bool product = op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU;
-        if (product && (i == 0 || op->kind == GM_OP_GATE_UP_GELU))
-            bytes += (double)p->weights.at[op->weight[i]].size * (1 + rows / 16.0);
-    }
+    for (uint32_t i = 0; i < gm_op_products(op); i++)
+        bytes += (double)p->weights.at[op->weight[i]].size * (1 + rows / 16.0);
     *us = bytes * 1e-4;
     return GM_OK;
 }
@@ -157,7 +154,7 @@ static gm_status cpu_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err
     *r = (gm_result){0};
     GM_TRY(gm_tickets_take(&be->tickets, t, &ex, &s, err));
     GM_TRY(compute(ex, s, err));
-    *r = (gm_result){s->n_outs, ex->out};
+    *r = (gm_result){s->n_outs, ex->out, ex->values.taps};
     return GM_OK;
 }
 
