@@ -101,6 +101,51 @@ gm_calibrate_opts gm_calibrate_opts_default(void);
 gm_status gm_calibrate(gm_importance **out, const gm_model *m, const gm_calibrate_opts *opts,
                        gm_err *err);
 
+/* ---- converting ------------------------------------------------------------------------ */
+
+/* A model on its way from a Hugging Face folder or a GGUF file to a GGUF file of another type. */
+typedef struct gm_convert gm_convert;
+
+typedef struct gm_convert_opts {
+    uint32_t size;
+    uint32_t force;        /* 1: replace a file that is there                              */
+    uint32_t n_threads;    /* 0: one a physical core                                       */
+    uint32_t plain;        /* 1: plain rounding instead of the search for the least error  */
+    const char *type;      /* a name that gm_convert_type lists                            */
+    const char *head_type; /* of the head, which mostly is the embedding; NULL: the type's */
+    const gm_importance *importance; /* NULL: all columns alike; must outlive the gm_convert */
+    gm_progress_fn progress;         /* may be NULL; in bytes of the result                  */
+    void *progress_ctx;
+} gm_convert_opts;
+gm_convert_opts gm_convert_opts_default(void);
+
+/* The i-th type or mix of types that a model can be converted to, NULL past the last; with a line
+ * about it. */
+const char *gm_convert_type(size_t i, const char **about);
+
+/* Opens the source, checks it (but for its weights' values) and plans the result. Nothing is
+ * written. Refuses a target that is there already unless forced (GM_E_IO, EEXIST), and one that is
+ * part of the source always. */
+gm_status gm_convert_open(gm_convert **out, const char *source, const char *path,
+                          const gm_convert_opts *opts, gm_err *err);
+
+typedef struct gm_convert_info {
+    uint32_t size;
+    uint32_t n_tensors;
+    uint32_t n_skipped;  /* tensors of a vision tower, which are left out                      */
+    uint32_t n_fallback; /* matrices whose rows do not fit the type, and have another          */
+    uint32_t n_again;    /* matrices that are quantised already, and are so once more          */
+    uint64_t source_size, result_size; /* bytes of the tensors; of the whole file          */
+    uint64_t disk_free;                /* bytes that the target's disk has                     */
+    double bits;                       /* of the result, for each weight                       */
+} gm_convert_info;
+void gm_convert_describe(const gm_convert *c, gm_convert_info *info);
+
+/* Does it, once. A value that is not a number, a full disk or a cancel ends it, and nothing is left
+ * behind; the file appears under its name only when it is whole. */
+gm_status gm_convert_run(gm_convert *c, gm_err *err);
+void gm_convert_close(gm_convert *c); /* NULL is fine */
+
 /* ---- comparing ------------------------------------------------------------------------- */
 
 typedef struct gm_compare_opts {

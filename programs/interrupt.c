@@ -13,16 +13,37 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gm_request *request;
-static bool held, seen, surviving;
+static bool held, seen, surviving, guarded;
+
+/* Ctrl-C, and what asks a process to end. */
+static sigset_t watched(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    return set;
+}
+
+/* Ends as if nobody had waited for the signal. */
+static void end_by(int sig)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    signal(sig, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(sig);
+}
 
 static void *watch(void *arg)
 {
     (void)arg;
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
+    const sigset_t set = watched();
     for (int sig = 0; sigwait(&set, &sig) == 0;) {
         pthread_mutex_lock(&lock);
+        if (sig != SIGINT && !guarded) end_by(sig);
         if (!surviving && (!held || seen)) _exit(GM_EXIT_INTERRUPTED);
         seen = true;
         if (request) gm_request_cancel(request);
@@ -33,10 +54,8 @@ static void *watch(void *arg)
 
 bool gm_interrupt_watch(void)
 {
-    sigset_t set;
+    const sigset_t set = watched();
     pthread_t thread;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
     return pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 &&
            pthread_create(&thread, NULL, watch, NULL) == 0 && pthread_detach(thread) == 0;
 }
@@ -45,6 +64,14 @@ void gm_interrupt_survive(void)
 {
     pthread_mutex_lock(&lock);
     surviving = true;
+    pthread_mutex_unlock(&lock);
+}
+
+void gm_interrupt_guard(void)
+{
+    gm_interrupt_survive();
+    pthread_mutex_lock(&lock);
+    guarded = true;
     pthread_mutex_unlock(&lock);
 }
 

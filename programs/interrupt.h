@@ -16,6 +16,10 @@ bool gm_interrupt_watch(void);
 /* From here on Ctrl-C never ends the process; where nobody holds it, it is forgotten. */
 void gm_interrupt_survive(void);
 
+/* The same, and SIGTERM and SIGHUP, which else end the process, count as Ctrl-C: for work that must
+ * clean up behind itself. */
+void gm_interrupt_guard(void);
+
 /* From here on Ctrl-C is noted, and cancels r where it is not NULL. */
 void gm_interrupt_hold(gm_request *r);
 /* No more; answers whether there was one since hold. Call it before r is closed. */

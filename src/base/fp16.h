@@ -31,7 +31,7 @@ float gm_f16_to_f32(uint16_t h);
 uint16_t gm_f32_to_f16(float f);
 uint16_t gm_f32_to_bf16(float f);
 
-/* Little-endian reads from memory of any alignment. */
+/* Little-endian reads and writes, of memory of any alignment. */
 static inline uint16_t gm_read_u16(const void *p)
 {
     uint16_t v;
@@ -61,6 +61,12 @@ static inline float gm_read_f32(const void *p)
 static inline float gm_read_f16(const void *p)
 {
     return gm_f16_to_f32(gm_read_u16(p));
+}
+
+static inline void gm_write_f16(void *p, float f)
+{
+    const uint16_t h = gm_f32_to_f16(f);
+    memcpy(p, &h, sizeof h);
 }
 
 #endif

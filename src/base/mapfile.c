@@ -18,6 +18,8 @@ static gm_status map_fd(gm_mapfile *m, int fd, const char *path, gm_err *err)
         return gm_fail(err, GM_E_IO, 0, "%s: is %s, expected a file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     }
+    m->dev = (uint64_t)st.st_dev;
+    m->ino = (uint64_t)st.st_ino;
     if (st.st_size == 0) return GM_OK;
     void *const p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {

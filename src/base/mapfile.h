@@ -15,6 +15,7 @@
 typedef struct gm_mapfile {
     const uint8_t *data; /* NULL for an empty file or a closed map */
     size_t size;
+    uint64_t dev, ino; /* which file it is, as stat tells */
 } gm_mapfile;
 
 /* Maps the regular file at path; refuses anything else. */

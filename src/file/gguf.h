@@ -35,6 +35,12 @@ gm_status gm_gguf_split_check(const gm_tensorfile *f, const gm_meta *meta, gm_er
 gm_status gm_gguf_write_header(FILE *out, const gm_meta *meta, const gm_tensors *tensors,
                                const char *name, gm_err *err);
 
+/* Bytes of that header. */
+uint64_t gm_gguf_header_size(const gm_meta *meta, const gm_tensors *tensors);
+
+/* The number that files have for "mostly of this type"; of a K mix, its small variant. */
+uint32_t gm_gguf_file_type(gm_qtype type);
+
 /* Bytes of padding after a tensor of that size. */
 size_t gm_gguf_pad(uint64_t size);
 

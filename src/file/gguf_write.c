@@ -7,7 +7,7 @@
 #include "base/fp16.h"
 #include "base/mem.h"
 
-/* Where the header goes. The first failure latches and later writes do nothing, so that the layout
+/* Where the header goes; nowhere, to know its size. The first failure latches and later writes do nothing, so that the layout
  * below reads as a list of fields. */
 typedef struct writer {
     FILE *out;
@@ -21,7 +21,7 @@ static void put(writer *w, const void *bytes, size_t size)
 {
     if (w->status != GM_OK || size == 0) return;
     errno = 0;
-    if (fwrite(bytes, 1, size, w->out) != size) {
+    if (w->out && fwrite(bytes, 1, size, w->out) != size) {
         w->status =
             gm_fail(w->err, GM_E_IO, errno, "%s: cannot be written: %s", w->name, strerror(errno));
     }
@@ -101,28 +101,51 @@ static gm_status check_meta(const gm_meta *meta, const char *name, gm_err *err)
                    name, align, GM_GGUF_ALIGNMENT);
 }
 
+static void put_header(writer *w, const gm_meta *meta, const gm_tensors *tensors)
+{
+    static const uint8_t zeros[GM_GGUF_ALIGNMENT] = {0};
+    put(w, "GGUF", 4);
+    put_u32(w, 3);
+    put_u64(w, tensors->n);
+    put_u64(w, meta->n);
+    for (size_t i = 0; i < meta->n; i++)
+        put_value(w, &meta->at[i]);
+    uint64_t off = 0;
+    for (uint32_t i = 0; i < tensors->n; i++) {
+        put_tensor(w, &tensors->at[i], off);
+        off += tensors->at[i].size + gm_gguf_pad(tensors->at[i].size);
+    }
+    put(w, zeros, gm_gguf_pad(w->size));
+}
+
 gm_status gm_gguf_write_header(FILE *out, const gm_meta *meta, const gm_tensors *tensors,
                                const char *name, gm_err *err)
 {
-    static const uint8_t zeros[GM_GGUF_ALIGNMENT] = {0};
     GM_TRY(check_meta(meta, name, err));
     writer w = {.out = out, .name = name, .err = err};
-    put(&w, "GGUF", 4);
-    put_u32(&w, 3);
-    put_u64(&w, tensors->n);
-    put_u64(&w, meta->n);
-    for (size_t i = 0; i < meta->n; i++)
-        put_value(&w, &meta->at[i]);
-    uint64_t off = 0;
-    for (uint32_t i = 0; i < tensors->n; i++) {
-        put_tensor(&w, &tensors->at[i], off);
-        off += tensors->at[i].size + gm_gguf_pad(tensors->at[i].size);
-    }
-    put(&w, zeros, gm_gguf_pad(w.size));
+    put_header(&w, meta, tensors);
     return w.status;
+}
+
+uint64_t gm_gguf_header_size(const gm_meta *meta, const gm_tensors *tensors)
+{
+    writer w = {0};
+    put_header(&w, meta, tensors);
+    return w.size;
 }
 
 size_t gm_gguf_pad(uint64_t size)
 {
     return (size_t)(-size % GM_GGUF_ALIGNMENT);
+}
+
+uint32_t gm_gguf_file_type(gm_qtype type)
+{
+    static const uint8_t numbers[] = {
+        [GM_QTYPE_F32] = 0,   [GM_QTYPE_F16] = 1,     [GM_QTYPE_BF16] = 32,   [GM_QTYPE_Q8_0] = 7,
+        [GM_QTYPE_Q4_0] = 2,  [GM_QTYPE_Q4_1] = 3,    [GM_QTYPE_Q5_0] = 8,    [GM_QTYPE_Q5_1] = 9,
+        [GM_QTYPE_Q2_K] = 10, [GM_QTYPE_Q3_K] = 11,   [GM_QTYPE_Q4_K] = 14,   [GM_QTYPE_Q5_K] = 16,
+        [GM_QTYPE_Q6_K] = 18, [GM_QTYPE_IQ4_NL] = 25, [GM_QTYPE_IQ4_XS] = 30,
+    };
+    return numbers[type];
 }

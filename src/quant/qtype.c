@@ -5,24 +5,25 @@
 
 #include "base/fp16.h"
 #include "base/mem.h"
+#include "quant/pack.h"
 #include "quant/unpack.h"
 
 static const gm_qtype_info table[] = {
-    {GM_QTYPE_F32, "f32", 1, 4, NULL},
-    {GM_QTYPE_F16, "f16", 1, 2, NULL},
-    {GM_QTYPE_BF16, "bf16", 1, 2, NULL},
-    {GM_QTYPE_Q8_0, "q8_0", 32, 34, gm_q8_0_unpack},
-    {GM_QTYPE_Q4_0, "q4_0", 32, 18, gm_q4_0_unpack},
-    {GM_QTYPE_Q4_1, "q4_1", 32, 20, gm_q4_1_unpack},
-    {GM_QTYPE_Q5_0, "q5_0", 32, 22, gm_q5_0_unpack},
-    {GM_QTYPE_Q5_1, "q5_1", 32, 24, gm_q5_1_unpack},
-    {GM_QTYPE_Q2_K, "q2_k", 256, 84, gm_q2_k_unpack},
-    {GM_QTYPE_Q3_K, "q3_k", 256, 110, gm_q3_k_unpack},
-    {GM_QTYPE_Q4_K, "q4_k", 256, 144, gm_q4_k_unpack},
-    {GM_QTYPE_Q5_K, "q5_k", 256, 176, gm_q5_k_unpack},
-    {GM_QTYPE_Q6_K, "q6_k", 256, 210, gm_q6_k_unpack},
-    {GM_QTYPE_IQ4_NL, "iq4_nl", 32, 18, gm_iq4_nl_unpack},
-    {GM_QTYPE_IQ4_XS, "iq4_xs", 256, 136, gm_iq4_xs_unpack},
+    {GM_QTYPE_F32, "f32", 1, 4, NULL, NULL},
+    {GM_QTYPE_F16, "f16", 1, 2, NULL, NULL},
+    {GM_QTYPE_BF16, "bf16", 1, 2, NULL, NULL},
+    {GM_QTYPE_Q8_0, "q8_0", 32, 34, gm_q8_0_unpack, gm_q8_0_pack},
+    {GM_QTYPE_Q4_0, "q4_0", 32, 18, gm_q4_0_unpack, gm_q4_0_pack},
+    {GM_QTYPE_Q4_1, "q4_1", 32, 20, gm_q4_1_unpack, gm_q4_1_pack},
+    {GM_QTYPE_Q5_0, "q5_0", 32, 22, gm_q5_0_unpack, gm_q5_0_pack},
+    {GM_QTYPE_Q5_1, "q5_1", 32, 24, gm_q5_1_unpack, gm_q5_1_pack},
+    {GM_QTYPE_Q2_K, "q2_k", 256, 84, gm_q2_k_unpack, gm_q2_k_pack},
+    {GM_QTYPE_Q3_K, "q3_k", 256, 110, gm_q3_k_unpack, gm_q3_k_pack},
+    {GM_QTYPE_Q4_K, "q4_k", 256, 144, gm_q4_k_unpack, gm_q4_k_pack},
+    {GM_QTYPE_Q5_K, "q5_k", 256, 176, gm_q5_k_unpack, gm_q5_k_pack},
+    {GM_QTYPE_Q6_K, "q6_k", 256, 210, gm_q6_k_unpack, gm_q6_k_pack},
+    {GM_QTYPE_IQ4_NL, "iq4_nl", 32, 18, gm_iq4_nl_unpack, gm_iq4_nl_pack},
+    {GM_QTYPE_IQ4_XS, "iq4_xs", 256, 136, gm_iq4_xs_unpack, gm_iq4_xs_pack},
 };
 
 #define TABLE_LEN (sizeof table / sizeof *table)
@@ -61,6 +62,22 @@ const char *gm_qtype_name(uint32_t id)
     if (t) return t->name;
     const char *const other = id < sizeof others / sizeof *others ? others[id] : NULL;
     return other ? other : "unknown";
+}
+
+const gm_qtype_info *gm_qtype_fit(const gm_qtype_info *t, uint64_t cols)
+{
+    static const struct {
+        gm_qtype from, to;
+    } fallbacks[] = {
+        {GM_QTYPE_Q2_K, GM_QTYPE_Q4_0}, {GM_QTYPE_Q3_K, GM_QTYPE_Q4_0},
+        {GM_QTYPE_Q4_K, GM_QTYPE_Q5_0}, {GM_QTYPE_Q5_K, GM_QTYPE_Q5_1},
+        {GM_QTYPE_Q6_K, GM_QTYPE_Q8_0}, {GM_QTYPE_IQ4_XS, GM_QTYPE_IQ4_NL},
+    };
+    for (size_t i = 0; i < sizeof fallbacks / sizeof *fallbacks; i++) {
+        if (fallbacks[i].from == t->id && cols % t->block_len != 0)
+            return gm_qtype_find((uint32_t)fallbacks[i].to);
+    }
+    return t;
 }
 
 bool gm_qtype_row_size(const gm_qtype_info *t, uint64_t cols, uint64_t *size)

@@ -11,10 +11,10 @@
  *
  *     value = (d * sc) * q - dmin * m
  *
- * so a format is described by one function, which takes a block apart into
- * gm_qints. The exact values and the integer block sums that fast kernels must
- * reproduce both follow from it (quant/dot.h). Adding a format is one
- * function and one row of the table. */
+ * so a format is described by two functions, which take a block apart into
+ * gm_qints and put it together. The exact values and the integer block sums that fast kernels must
+ * reproduce both follow from it (quant/dot.h). Adding a format is two
+ * functions and one row of the table. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,6 +59,8 @@ typedef struct gm_qtype_info {
     uint32_t block_size;
     /* Takes one block (any alignment) apart; NULL for the plain floats, whose block is one value. */
     void (*unpack)(const uint8_t *block, gm_qints *out);
+    /* Puts one together again; d and dmin are values of an f16. NULL like unpack. */
+    void (*pack)(const gm_qints *in, uint8_t *block);
 } gm_qtype_info;
 
 /* The row of a type number from a file, NULL when no such type is supported. */
@@ -72,6 +74,10 @@ const gm_qtype_info *gm_qtype_at(size_t i);
 
 /* The name of any type number GGUF has ever had, supported or not, for error sentences. */
 const char *gm_qtype_name(uint32_t id);
+
+/* What stands for the type in rows of cols values: itself, or where cols is no multiple of its 256
+ * values the type of 32 that converters fall back on, whether that fits or not. */
+const gm_qtype_info *gm_qtype_fit(const gm_qtype_info *t, uint64_t cols);
 
 /* Bytes of a row of cols values; false when cols is no multiple of the block or does not fit. */
 bool gm_qtype_row_size(const gm_qtype_info *t, uint64_t cols, uint64_t *size);

@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "toolbox/synth.h"
+#include "toolbox/modelwrite.h"
 
 gm_synth_opts gm_synth_opts_default(void)
 {
     return (gm_synth_opts){.size = sizeof(gm_synth_opts), .shape = "tiny", .type = "q8_0"};
+}
+
+typedef struct streams {
+    const gm_synth_list *list;
+    uint64_t seed;
+} streams;
+
+static gm_status fill(void *ctx, const gm_slice *slice, gm_err *err)
+{
+    (void)err;
+    const streams *const s = ctx;
+    const gm_synth_stream stream = gm_synth_stream_make(s->list, slice->tensor, s->seed);
+    gm_synth_fill(&stream, slice->off, slice->size, slice->out);
+    return GM_OK;
 }
 
 static gm_status write_model(const char *path, const gm_synth_opts *o, gm_arena *arena, gm_err *err)
@@ -20,16 +35,24 @@ static gm_status write_model(const char *path, const gm_synth_opts *o, gm_arena 
     GM_TRY(gm_synth_list_make(&list, shape, type, head_type, arena, err));
     GM_TRY(gm_synth_vocab_make(&vocab, shape, arena, err));
     GM_TRY(gm_synth_meta_make(&meta, shape, &vocab, type, o->seed, arena, err));
-    const gm_synth_job job = {
+    uint64_t *units = NULL;
+    GM_TRY(gm_arena_alloc(arena, &units, list.n, sizeof *units, "units of tensors", err));
+    for (uint32_t i = 0; i < list.n; i++) /* whole blocks, whole words of the counter */
+        units[i] = 8 * (uint64_t)list.tensors[i].type->block_size;
+    streams s = {&list, o->seed};
+    const gm_modelwrite job = {
         .path = path,
-        .list = &list,
         .meta = &meta,
-        .seed = o->seed,
+        .tensors = list.tensors,
+        .units = units,
+        .n = list.n,
         .force = o->force != 0,
+        .fill = fill,
+        .ctx = &s,
         .progress = o->progress,
         .progress_ctx = o->progress_ctx,
     };
-    return gm_synth_file_write(&job, err);
+    return gm_modelwrite_run(&job, err);
 }
 
 gm_status gm_synth_write(const char *path, const gm_synth_opts *opts, gm_err *err)

@@ -8,7 +8,7 @@
  *     vocab     synth_vocab.c    pieces, scores, kinds
  *     meta      synth_meta.c     both of them -> the file's keys
  *     weights   synth_weights.c  any part of any tensor's bytes, from a counter
- *     file      synth_file.c     all of it -> disk, whole or not at all
+ *     file      modelwrite.c     all of it -> disk, whole or not at all
  *
  * docs/SYNTH.md defines every byte. Arrays come from the arena that is given. */
 
@@ -92,20 +92,5 @@ gm_synth_stream gm_synth_stream_make(const gm_synth_list *list, uint32_t index, 
 /* The `size` bytes that begin off bytes into the tensor. off is a multiple of 8 and of the type's
  * block, size of the block. Any thread. */
 void gm_synth_fill(const gm_synth_stream *s, uint64_t off, size_t size, uint8_t *out);
-
-/* ---- file ---------------------------------------------------------------------------------- */
-
-typedef struct gm_synth_job {
-    const char *path;
-    const gm_synth_list *list;
-    const gm_meta *meta;
-    uint64_t seed;
-    bool force;              /* replace a file that is there */
-    gm_progress_fn progress; /* may be NULL                  */
-    void *progress_ctx;
-} gm_synth_job;
-
-/* Writes the file under a name of its own and renames it once it is whole. */
-gm_status gm_synth_file_write(const gm_synth_job *job, gm_err *err);
 
 #endif

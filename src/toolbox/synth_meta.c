@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
 
+#include "file/gguf.h"
 #include "toolbox/synth.h"
 
 /* Gemma's turns, as text/chat.c makes them. */
@@ -13,18 +14,6 @@ static const char chat_template[] =
     "{% set ns.system = '' %}{% endif %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}<start_of_turn>model{{ '\\n' }}{% endif %}";
-
-/* The number that GGUF files have for "mostly of this type"; of a K mix, its small variant. */
-static uint32_t file_type(gm_qtype type)
-{
-    static const uint8_t numbers[] = {
-        [GM_QTYPE_F32] = 0,   [GM_QTYPE_F16] = 1,     [GM_QTYPE_BF16] = 32,   [GM_QTYPE_Q8_0] = 7,
-        [GM_QTYPE_Q4_0] = 2,  [GM_QTYPE_Q4_1] = 3,    [GM_QTYPE_Q5_0] = 8,    [GM_QTYPE_Q5_1] = 9,
-        [GM_QTYPE_Q2_K] = 10, [GM_QTYPE_Q3_K] = 11,   [GM_QTYPE_Q4_K] = 14,   [GM_QTYPE_Q5_K] = 16,
-        [GM_QTYPE_Q6_K] = 18, [GM_QTYPE_IQ4_NL] = 25, [GM_QTYPE_IQ4_XS] = 30,
-    };
-    return numbers[type];
-}
 
 #define NUMBER(name, kind, ...)                                  \
     {                                                            \
@@ -50,7 +39,7 @@ gm_status gm_synth_meta_make(gm_meta *meta, const gm_synth_shape *s, const gm_sy
         STR("general.architecture", GM_STR("gemma3")),
         STR("general.type", GM_STR("model")),
         STR("general.name", gm_str_c(name)),
-        U32("general.file_type", file_type(type->id)),
+        U32("general.file_type", gm_gguf_file_type(type->id)),
         U32("general.quantization_version", 2),
         BOOL("gemmule.synthetic", true),
         NUMBER("gemmule.synth.seed", GM_META_U64, .u = seed),

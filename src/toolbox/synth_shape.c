@@ -71,23 +71,10 @@ gm_status gm_synth_type_find(const gm_qtype_info **out, const char *name, gm_err
     return refuse_name("the type", name, &known, err);
 }
 
-static gm_qtype fallback(gm_qtype type)
-{
-    switch (type) {
-    case GM_QTYPE_Q2_K:
-    case GM_QTYPE_Q3_K: return GM_QTYPE_Q4_0;
-    case GM_QTYPE_Q4_K: return GM_QTYPE_Q5_0;
-    case GM_QTYPE_Q5_K: return GM_QTYPE_Q5_1;
-    case GM_QTYPE_Q6_K: return GM_QTYPE_Q8_0;
-    case GM_QTYPE_IQ4_XS: return GM_QTYPE_IQ4_NL;
-    default: return type;
-    }
-}
-
 gm_status gm_synth_type_fit(const gm_qtype_info **out, const gm_qtype_info *type, uint64_t cols,
                             gm_err *err)
 {
-    *out = cols % type->block_len == 0 ? type : gm_qtype_find((uint32_t)fallback(type->id));
+    *out = gm_qtype_fit(type, cols);
     if (cols % (*out)->block_len == 0) return GM_OK;
     const uint32_t block_len = (*out)->block_len;
     *out = NULL;

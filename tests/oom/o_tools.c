@@ -30,6 +30,18 @@ static gm_status synthesized(gm_err *err)
     return status;
 }
 
+static gm_status made_from_folder(gm_err *err)
+{
+    gm_convert *c = NULL;
+    gm_convert_opts o = gm_convert_opts_default();
+    gm_status status = gm_convert_open(&c, MODEL, path, &o, err);
+    assert_true((status == GM_OK) == (c != NULL));
+    if (status == GM_OK) status = gm_convert_run(c, err);
+    gm_convert_close(c);
+    assert_int_equal(unlink(path), status == GM_OK ? 0 : -1);
+    return status;
+}
+
 static gm_status inspected(gm_err *err)
 {
     gm_modelfile *f = NULL;
@@ -76,6 +88,12 @@ static void synth(void **state)
     oom_sweep("synth", synthesized);
 }
 
+static void convert(void **state)
+{
+    (void)state;
+    oom_sweep("convert", made_from_folder);
+}
+
 static void inspect(void **state)
 {
     (void)state;
@@ -92,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest o_tools[] = {
         cmocka_unit_test(synth),
+        cmocka_unit_test(convert),
         cmocka_unit_test(inspect),
         cmocka_unit_test(plan_text),
     };

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* The file is written beside its name and renamed once it is whole, so that what
  * has the name is always a model. Its room is reserved first: a full disk is
- * told before the work, not after.
+ * told before the work, not after. Where a file system cannot reserve, the write
+ * that no longer fits fails, and what was written goes.
  *
  * Tensors are cut into slices of about a megabyte, small enough to be made in the
- * cache and written from there. The calling thread and its helpers each take the
- * next slice, make it in a buffer of their own and write it to its place; while
- * one waits for the disk the others compute. The calling thread alone tells of
- * progress. A helper that cannot be started is done without. */
+ * cache and written from there. Workers take the next slice, make it in a buffer
+ * of their own and write it to its place; while one waits for the disk the others
+ * compute, and the file grows from its beginning to its end. Worker 0 is the
+ * caller's thread and alone tells of progress. Threads that cannot be started are
+ * done without. */
+
+#include "toolbox/modelwrite.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -20,35 +23,33 @@
 
 #include "base/mem.h"
 #include "base/strbuf.h"
-#include "file/gguf.h"
-#include "toolbox/synth.h"
+#include "base/workers.h"
 
-enum { SLICE = 1 << 20, MAX_WORKERS = 8 };
+#define SLICE (1 << 20)
 
 /* Where a tensor lies in the file and among the slices. */
 typedef struct place {
-    gm_synth_stream stream;
     uint64_t off, size;
     uint64_t slice_size;
     uint64_t first, n; /* slices */
 } place;
 
-typedef struct work {
-    const gm_synth_job *job;
-    int fd;
-    place *places;
-    uint64_t n_slices, size; /* of all tensors */
-    atomic_uint_least64_t next, done;
-    atomic_bool stop;
-} work;
-
 typedef struct worker {
-    work *work;
-    uint8_t *buf; /* SLICE bytes */
-    pthread_t thread;
+    uint8_t *buf; /* the largest slice, and behind it the scratch */
     gm_status status;
     gm_err err;
 } worker;
+
+typedef struct work {
+    const gm_modelwrite *job;
+    int fd;
+    place *places;
+    worker *workers;
+    uint64_t n_slices, size; /* of all tensors */
+    uint64_t slice_max;      /* bytes of the largest slice, rounded up for alignment */
+    atomic_uint_least64_t next, done;
+    atomic_bool stop;
+} work;
 
 static gm_status io_fail(const char *path, const char *what, int os, gm_err *err)
 {
@@ -72,74 +73,80 @@ static gm_status write_at(const work *w, const uint8_t *p, size_t size, uint64_t
 
 static gm_status tell(const work *w, uint64_t done, gm_err *err)
 {
-    const gm_synth_job *const job = w->job;
+    const gm_modelwrite *const job = w->job;
     if (!job->progress || job->progress(job->progress_ctx, done, w->size)) return GM_OK;
     return gm_fail(err, GM_E_CANCEL, 0, "%s: was cancelled", job->path);
 }
 
-/* Takes slice after slice until there are none, somebody stops or the disk fails. Slices come in
+/* Takes slice after slice until there are none, somebody stops or something fails. Slices come in
  * rising order, so the search for their tensor goes on where it stood. */
-static void work_off(worker *me, bool tells)
+static void work_off(void *ctx, uint32_t index)
 {
-    work *const w = me->work;
+    work *const w = ctx;
+    worker *const me = &w->workers[index];
     const place *p = w->places;
     while (me->status == GM_OK && !w->stop) {
         const uint64_t slice = atomic_fetch_add(&w->next, 1);
         if (slice >= w->n_slices) return;
         while (slice >= p->first + p->n)
             p++;
-        const uint64_t off = (slice - p->first) * p->slice_size;
-        const uint64_t rest = p->size - off;
-        const size_t size = (size_t)(rest < p->slice_size ? rest : p->slice_size);
-        gm_synth_fill(&p->stream, off, size, me->buf);
-        me->status = write_at(w, me->buf, size, p->off + off, &me->err);
-        const uint64_t done = atomic_fetch_add(&w->done, size) + size;
-        if (tells && me->status == GM_OK) me->status = tell(w, done, &me->err);
+        const uint64_t off = (slice - p->first) * p->slice_size, rest = p->size - off;
+        const gm_slice s = {
+            .tensor = (uint32_t)(p - w->places),
+            .off = off,
+            .size = (size_t)(rest < p->slice_size ? rest : p->slice_size),
+            .out = me->buf,
+            .scratch = me->buf + w->slice_max,
+        };
+        me->status = w->job->fill(w->job->ctx, &s, &me->err);
+        if (me->status == GM_OK) me->status = write_at(w, me->buf, s.size, p->off + off, &me->err);
+        const uint64_t done = atomic_fetch_add(&w->done, s.size) + s.size;
+        if (index == 0 && me->status == GM_OK) me->status = tell(w, done, &me->err);
     }
     w->stop = true;
 }
 
-static void *worker_run(void *arg)
+/* What worker 0 met comes first, and a cancel is met by no other. */
+static gm_status workers_status(const work *w, uint32_t n, gm_err *err)
 {
-    work_off(arg, false);
-    return NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (w->workers[i].status == GM_OK) continue;
+        if (err) *err = w->workers[i].err;
+        return w->workers[i].status;
+    }
+    return tell(w, w->size, err);
 }
 
 static gm_status write_slices(work *w, gm_err *err)
 {
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    const int n = online < 1 ? 1 : online > MAX_WORKERS ? MAX_WORKERS : (int)online;
-    worker workers[MAX_WORKERS] = {0};
+    gm_workers *crew = NULL;
     uint8_t *bufs = NULL;
-    GM_TRY(gm_mem_alloc(&bufs, (size_t)n, SLICE, "slices of weights", err));
-    int started = 1;
-    for (int i = 0; i < n; i++)
-        workers[i] = (worker){.work = w, .buf = bufs + (size_t)i * SLICE};
-    while (started < n &&
-           pthread_create(&workers[started].thread, NULL, worker_run, &workers[started]) == 0)
-        started++;
-    work_off(&workers[0], true);
-    for (int i = 1; i < started; i++)
-        pthread_join(workers[i].thread, NULL);
+    gm_status status = gm_workers_open(&crew, w->job->n_threads, NULL);
+    if (status != GM_OK) GM_TRY(gm_workers_open(&crew, 1, err));
+    const uint32_t n = gm_workers_n(crew);
+    uint64_t size = 0;
+    (void)gm_size_align(w->slice_max + w->job->scratch_size, 64, &size);
+    GM_TRY_DONE(gm_mem_alloc(&w->workers, n, sizeof *w->workers, "workers", err));
+    GM_TRY_DONE(gm_mem_alloc_aligned(&bufs, n, size, "slices of weights", err));
+    for (uint32_t i = 0; i < n; i++)
+        w->workers[i].buf = bufs + i * size;
+    gm_workers_run(crew, work_off, w);
+    status = workers_status(w, n, err);
+done:
+    gm_workers_close(crew);
     gm_mem_free(bufs);
-    for (int i = 0; i < started; i++) {
-        if (workers[i].status == GM_OK) continue;
-        if (err) *err = workers[i].err;
-        return workers[i].status;
-    }
-    return tell(w, w->size, err);
+    gm_mem_free(w->workers);
+    return status;
 }
 
 /* Lays the tensors out from off on, and answers where the file ends. */
 static uint64_t lay_out(work *w, uint64_t off)
 {
-    const gm_synth_list *const list = w->job->list;
-    for (uint32_t i = 0; i < list->n; i++) {
-        /* A slice begins with a block and with a word. */
-        const uint64_t unit = 8 * (uint64_t)list->tensors[i].type->block_size;
-        const uint64_t size = list->tensors[i].size, slice_size = SLICE / unit * unit;
+    const gm_modelwrite *const job = w->job;
+    for (uint32_t i = 0; i < job->n; i++) {
+        const uint64_t size = job->tensors[i].size, unit = job->units[i];
+        const uint64_t slice_size = unit > SLICE ? unit : SLICE / unit * unit;
         w->places[i] = (place){
-            .stream = gm_synth_stream_make(list, i, w->job->seed),
             .off = off,
             .size = size,
             .slice_size = slice_size,
@@ -148,13 +155,25 @@ static uint64_t lay_out(work *w, uint64_t off)
         };
         w->n_slices += w->places[i].n;
         w->size += size;
+        if (slice_size > w->slice_max) w->slice_max = slice_size;
         off += size + gm_gguf_pad(size);
     }
+    (void)gm_size_align(w->slice_max, 64, &w->slice_max);
     return off;
+}
+
+uint64_t gm_modelwrite_size(const gm_modelwrite *job)
+{
+    uint64_t size = gm_gguf_header_size(job->meta, &(gm_tensors){job->tensors, job->n});
+    for (uint32_t i = 0; i < job->n; i++)
+        size += job->tensors[i].size + gm_gguf_pad(job->tensors[i].size);
+    return size;
 }
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
+/* Only by fallocate itself: where it is not supported, posix_fallocate would write the whole file
+ * once before it is written. */
 static gm_status reserve(const work *w, uint64_t size, gm_err *err)
 {
     /* Asked first: a reservation that fails may have taken what was left. */
@@ -162,7 +181,8 @@ static gm_status reserve(const work *w, uint64_t size, gm_err *err)
     if (fstatvfs(w->fd, &fs) != 0) return io_fail(w->job->path, "written", errno, err);
     int os = EINTR;
     while (os == EINTR)
-        os = posix_fallocate(w->fd, 0, (off_t)size);
+        os = fallocate(w->fd, 0, 0, (off_t)size) == 0 ? 0 : errno;
+    if (os == EOPNOTSUPP) os = ftruncate(w->fd, (off_t)size) == 0 ? 0 : errno;
     if (os == 0) return GM_OK;
     if (os != ENOSPC) return io_fail(w->job->path, "written", os, err);
     return gm_fail(err, GM_E_IO, os,
@@ -171,10 +191,10 @@ static gm_status reserve(const work *w, uint64_t size, gm_err *err)
                    w->job->path, size, (uint64_t)fs.f_bavail * fs.f_frsize);
 }
 
-static gm_status write_whole(FILE *out, const gm_synth_job *job, place *places, gm_err *err)
+static gm_status write_whole(FILE *out, const gm_modelwrite *job, place *places, gm_err *err)
 {
     work w = {.job = job, .fd = fileno(out), .places = places};
-    const gm_tensors tensors = {.at = job->list->tensors, .n = job->list->n};
+    const gm_tensors tensors = {.at = job->tensors, .n = job->n};
     GM_TRY(gm_gguf_write_header(out, job->meta, &tensors, job->path, err));
     if (fflush(out) != 0) return io_fail(job->path, "written", errno, err);
     const off_t start = ftello(out);
@@ -183,22 +203,21 @@ static gm_status write_whole(FILE *out, const gm_synth_job *job, place *places, 
     return write_slices(&w, err);
 }
 
-/* Refuses a name that is taken, or that no file may take. */
-static gm_status check_target(const gm_synth_job *job, gm_err *err)
+gm_status gm_modelwrite_check(const char *path, bool force, gm_err *err)
 {
     struct stat st;
-    if (lstat(job->path, &st) != 0)
-        return errno == ENOENT ? GM_OK : io_fail(job->path, "written", errno, err);
-    if (S_ISDIR(st.st_mode)) return io_fail(job->path, "written", EISDIR, err);
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? GM_OK : io_fail(path, "written", errno, err);
+    if (S_ISDIR(st.st_mode)) return io_fail(path, "written", EISDIR, err);
     if (!S_ISREG(st.st_mode))
-        return gm_fail(err, GM_E_IO, 0, "%s: is not a regular file, expected one", job->path);
-    if (job->force) return GM_OK;
+        return gm_fail(err, GM_E_IO, 0, "%s: is not a regular file, expected one", path);
+    if (force) return GM_OK;
     return gm_fail(err, GM_E_IO, EEXIST, "%s: is there already, and is replaced only by force",
-                   job->path);
+                   path);
 }
 
 /* Gives the finished file its name. Without force a name that was taken meanwhile stays as it is. */
-static gm_status give_name(const gm_synth_job *job, const char *part, gm_err *err)
+static gm_status give_name(const gm_modelwrite *job, const char *part, gm_err *err)
 {
     if (job->force)
         return rename(part, job->path) == 0 ? GM_OK : io_fail(job->path, "named", errno, err);
@@ -208,7 +227,7 @@ static gm_status give_name(const gm_synth_job *job, const char *part, gm_err *er
 }
 
 /* Writes under the name `part` first; `part` is gone after any failure. */
-static gm_status write_part(const gm_synth_job *job, const char *part, place *places, gm_err *err)
+static gm_status write_part(const gm_modelwrite *job, const char *part, place *places, gm_err *err)
 {
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return io_fail(job->path, "made", errno, err);
@@ -226,13 +245,13 @@ static gm_status write_part(const gm_synth_job *job, const char *part, place *pl
     return status;
 }
 
-gm_status gm_synth_file_write(const gm_synth_job *job, gm_err *err)
+gm_status gm_modelwrite_run(const gm_modelwrite *job, gm_err *err)
 {
     gm_strbuf part = {0};
     place *places = NULL;
     gm_status status = GM_OK;
-    GM_TRY_DONE(check_target(job, err));
-    GM_TRY_DONE(gm_mem_alloc(&places, job->list->n, sizeof *places, "places of tensors", err));
+    GM_TRY_DONE(gm_modelwrite_check(job->path, job->force, err));
+    GM_TRY_DONE(gm_mem_alloc(&places, job->n, sizeof *places, "places of tensors", err));
     gm_strbuf_printf(&part, "%s.%ld.part", job->path, (long)getpid());
     GM_TRY_DONE(gm_strbuf_status(&part, err));
     status = write_part(job, part.p, places, err);

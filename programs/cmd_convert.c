@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include "commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "gemmule_tools.h"
+#include "interrupt.h"
+#include "output.h"
+#include "progress.h"
+
+typedef struct convert_opts {
+    const char *type, *head_type;
+    gm_argnum threads;
+    bool plain, force, help;
+} convert_opts;
+
+static const gm_argrow convert_rows[] = {
+    {.name = "type",
+     .value = "TYPE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(convert_opts, type),
+     .help = "a mix: balanced (the default), q4_k_m, q5_k_m; or one\n"
+             "type for all matrices: f32 f16 bf16 q8_0 q6_k q5_k q5_1\n"
+             "q5_0 q4_k q4_1 q4_0 iq4_nl iq4_xs q3_k q2_k"},
+    {.name = "head-type",
+     .value = "TYPE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(convert_opts, head_type),
+     .help = "of the head, which mostly is the embedding too\n"
+             "(default: the mix's; q6_k where the type is smaller)"},
+    {.name = "plain",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(convert_opts, plain),
+     .help = "round to the nearest instead of searching for the\n"
+             "least error: faster, and worse"},
+    {.name = "threads",
+     .value = "N",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(convert_opts, threads),
+     .whole = {1, 1024},
+     .help = "(default: one a physical core)"},
+    {.name = "force",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(convert_opts, force),
+     .help = "replace OUT.gguf if it is there"},
+    {.letter = 'h',
+     .name = "help",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(convert_opts, help),
+     .help = "show this"},
+    {0},
+};
+
+static const gm_arggroup groups[] = {
+    {"Options", convert_rows, 0},
+    {0},
+};
+
+static int fail(gm_status status, const gm_err *err)
+{
+    const bool usage = status == GM_E_ARG;
+    gm_say_failed("%s%s", err->msg,
+                  usage               ? " (see gemmule convert --help)"
+                  : err->os == EEXIST ? " (--force)"
+                                      : "");
+    return usage ? GM_EXIT_USAGE : GM_EXIT_FAILED;
+}
+
+/* What will happen, before it does. */
+static void say_plan(const gm_convert_info *info, const char *path)
+{
+    char size[16], room[16], source[16];
+    fprintf(stderr, "%s will have %s, %.2f bits a weight, made from %s; the disk has %s free\n",
+            path, gm_size_text(info->result_size, size), info->bits,
+            gm_size_text(info->source_size, source), gm_size_text(info->disk_free, room));
+    if (info->n_fallback)
+        gm_say_note(
+            "%u matrices have rows that do not fit the type, and get the next one that does",
+            info->n_fallback);
+    if (info->n_again)
+        gm_say_note("%u matrices are quantised already; from the original they would lose less",
+                    info->n_again);
+    if (info->n_skipped) gm_say_note("%u tensors for images are left out", info->n_skipped);
+}
+
+static int convert(const char *source, const char *path, const gm_convert_opts *opts, gm_bar *bar)
+{
+    gm_err err = {0};
+    gm_convert *c = NULL;
+    gm_convert_info info = {.size = sizeof info};
+    gm_status status = gm_convert_open(&c, source, path, opts, &err);
+    if (status == GM_OK) {
+        gm_convert_describe(c, &info);
+        say_plan(&info, path);
+        status = gm_convert_run(c, &err);
+    }
+    gm_convert_close(c);
+    gm_bar_erase(bar);
+    if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
+    if (status != GM_OK) return fail(status, &err);
+    char speed[16];
+    const double seconds = gm_bar_seconds(bar);
+    fprintf(stderr,
+            "wrote %s in %.1f s, %s of the source a second; to try it: gemmule chat -m %s\n", path,
+            seconds, gm_size_text((uint64_t)((double)info.source_size / seconds), speed), path);
+    return GM_EXIT_OK;
+}
+
+static int run(const gm_command *self, const void *opts, const gm_words *words)
+{
+    const convert_opts *const o = opts;
+    if (words->n != 2)
+        return gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
+    gm_bar bar = gm_bar_begin();
+    gm_convert_opts c = gm_convert_opts_default();
+    if (o->type) c.type = o->type;
+    c.head_type = o->head_type;
+    c.plain = o->plain;
+    c.force = o->force;
+    c.n_threads = (uint32_t)o->threads.whole;
+    c.progress = gm_bar_tell;
+    c.progress_ctx = &bar;
+    gm_interrupt_guard();
+    gm_interrupt_hold(NULL);
+    const int code = convert(words->at[0], words->at[1], &c, &bar);
+    gm_interrupt_release();
+    return code;
+}
+
+const gm_command gm_cmd_convert = {
+    .name = "convert",
+    .summary = "make a GGUF file of another type from a checkpoint",
+    .words = "SOURCE OUT.gguf",
+    .about =
+        "SOURCE is a Hugging Face folder or a GGUF file. The result has everything a program "
+        "needs\n"
+        "to run it: numbers, vocabulary, chat template. Weights are read a little at a time, so "
+        "the\n"
+        "model may be larger than memory; what is written appears under its name only when it is\n"
+        "whole. From a source that is quantised already, q8_0 or more bits is best.",
+    .examples = "gemmule convert gemma-3-4b-it gemma-3-4b-it.gguf\n"
+                "gemmule convert gemma-3-27b-it small.gguf --type q4_k_m\n"
+                "gemmule convert big.gguf half.gguf --type q8_0",
+    .groups = groups,
+    .opts_size = sizeof(convert_opts),
+    .run = run,
+};
