@@ -90,7 +90,7 @@ typedef struct gm_calibrate_opts {
     uint32_t size;
     const char *text; /* like what the model will be used for; some ten thousand words are plenty */
     size_t len;
-    gm_progress_fn progress; /* may be NULL; in tokens */
+    gm_progress_fn progress; /* may be NULL; in bytes of weights gone through */
     void *progress_ctx;
     gm_engine_opts engine; /* n_ctx: tokens that are read in one go */
 } gm_calibrate_opts;

@@ -55,7 +55,7 @@ enum { GM_CLASS_LOCAL = 0, GM_CLASS_GLOBAL = 1, GM_CLASSES = 2 };
 
 /* What a plan gives back. The first three are of picked rows, once a plan. A tap is any matrix, and
  * there may be many: all its rows of the step come back, however many outputs the step has. */
-enum { GM_OUT_DRAW = 0, GM_OUT_LOGITS = 1, GM_OUT_HIDDEN = 2, GM_OUTS = 3, GM_OUT_TAP = GM_OUTS };
+enum { GM_OUT_DRAW = 0, GM_OUT_LOGITS = 1, GM_OUT_HIDDEN = 2, GM_OUT_TAP = 3, GM_OUTS = 4 };
 
 /* How activations enter a product (quant/dot.h). */
 enum { GM_ACT_F32 = 0, GM_ACT_INT8 = 1 };

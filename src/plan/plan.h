@@ -42,7 +42,7 @@ typedef struct gm_plan {
     size_t n_vals, cap_vals;
     gm_group *groups;
     size_t n_groups, cap_groups;
-    gm_val outputs[GM_OUTS]; /* 0 where the plan has no such output */
+    gm_val outputs[GM_OUTS]; /* 0 where the plan has no such output, or many: taps */
     uint32_t n_taps;
     gm_err err; /* the first mistake, or code GM_OK    */
 } gm_plan;

@@ -64,12 +64,17 @@ static gm_status read_text(calibration *c, gm_err *err)
     GM_TRY(gm_reader_init(&c->reader, c->m, &o->engine,
                           &(gm_place_cfg){.plan = &c->plan, .rows = rows}, err));
     GM_TRY(gm_pages_init(&c->pages, c->m, (gm_str){o->text, o->len}, c->reader.place.n_ctx, err));
+    uint64_t size = 0, done = 0;
+    for (uint32_t i = 0; i < c->m->n_tensors; i++)
+        size += c->m->tensors[i].size;
+    const uint64_t total = size * gm_pages_steps(&c->pages, rows);
     for (uint32_t at = 0, n; (n = gm_pages_chunk(&c->pages, at, rows)); at += n) {
         gm_result r;
         GM_TRY(gm_reader_read(&c->reader, &c->pages, at, n, 0, &r, err));
         for (uint32_t i = 0; i < c->plan.n_taps; i++)
             add_squares(&c->taps[i], r.taps[i], n);
-        if (o->progress && !o->progress(o->progress_ctx, at + n, c->pages.ids.n))
+        done += size;
+        if (o->progress && !o->progress(o->progress_ctx, done, total))
             return gm_fail(err, GM_E_CANCEL, 0, "calibrate: cancelled");
     }
     return GM_OK;

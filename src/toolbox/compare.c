@@ -163,10 +163,9 @@ static gm_status compare(gm_compare *c, reading *r, gm_err *err)
     r->n_vocab = a < b ? a : b; /* the larger one has padding */
     const uint32_t rows = gm_reader_rows((a < b ? b : a) * sizeof(float));
     GM_TRY(gm_pages_init(&r->pages, c->model[0], text, c->opts.engine.n_ctx, err));
-    uint64_t passes = 1; /* of all weights: the tensors, and each step */
-    for (uint32_t at = 0, n; (n = gm_pages_chunk(&r->pages, at, rows)); at += n)
-        passes++;
-    c->total = passes * (c->result->side[0].bytes + c->result->side[1].bytes);
+    /* Once tensor by tensor, then in each step. */
+    c->total = (1 + (uint64_t)gm_pages_steps(&r->pages, rows)) *
+               (c->result->side[0].bytes + c->result->side[1].bytes);
     GM_TRY(gm_workers_open(&c->workers, c->opts.engine.n_threads, err));
     GM_TRY(gm_compare_weights(c, err));
     return read_text(c, r, rows, err);

@@ -164,7 +164,7 @@ static uint64_t lay_out(work *w, uint64_t off)
 
 uint64_t gm_modelwrite_size(const gm_modelwrite *job)
 {
-    uint64_t size = gm_gguf_header_size(job->meta, &(gm_tensors){job->tensors, job->n});
+    uint64_t size = gm_gguf_header_size(job->meta, &(gm_tensors){.at = job->tensors, .n = job->n});
     for (uint32_t i = 0; i < job->n; i++)
         size += job->tensors[i].size + gm_gguf_pad(job->tensors[i].size);
     return size;

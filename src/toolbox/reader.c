@@ -54,6 +54,14 @@ uint32_t gm_pages_chunk(const gm_pages *p, uint32_t at, uint32_t most)
     return n < most ? n : most;
 }
 
+uint32_t gm_pages_steps(const gm_pages *p, uint32_t most)
+{
+    uint32_t steps = 0;
+    for (uint32_t at = 0, n; (n = gm_pages_chunk(p, at, most)); at += n)
+        steps++;
+    return steps;
+}
+
 int32_t gm_pages_target(const gm_pages *p, uint32_t at)
 {
     const bool last = at + 1 == p->ids.n || (at + 1) % p->window == 0;

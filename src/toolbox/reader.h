@@ -30,6 +30,9 @@ void gm_pages_deinit(gm_pages *p);
 /* How many tokens from index `at` on go into one step of at most that many rows; 0 at the end. */
 uint32_t gm_pages_chunk(const gm_pages *p, uint32_t at, uint32_t most);
 
+/* In how many such steps all of it is read. */
+uint32_t gm_pages_steps(const gm_pages *p, uint32_t most);
+
 /* The token that the row of index `at` should foretell, GM_NO_TOKEN at the end of a window. */
 int32_t gm_pages_target(const gm_pages *p, uint32_t at);
 

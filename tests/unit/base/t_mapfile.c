@@ -91,7 +91,7 @@ static void test_empty_file(void **state)
 
 static void check_refused(const char *what, int os, const char *why)
 {
-    gm_mapfile m = {(const uint8_t *)"poison", 6};
+    gm_mapfile m = {.data = (const uint8_t *)"poison", .size = 6};
     gm_err err = {0};
     assert_int_equal(gm_mapfile_open(&m, what, &err), GM_E_IO);
     assert_int_equal(err.os, os);
