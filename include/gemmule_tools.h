@@ -86,6 +86,21 @@ gm_status gm_synth_write(const char *path, const gm_synth_opts *opts, gm_err *er
 typedef struct gm_importance gm_importance;
 void gm_importance_free(gm_importance *imp); /* NULL is fine */
 
+typedef struct gm_calibrate_opts {
+    uint32_t size;
+    const char *text; /* like what the model will be used for; some ten thousand words are plenty */
+    size_t len;
+    gm_progress_fn progress; /* may be NULL; in bytes of weights gone through */
+    void *progress_ctx;
+    gm_engine_opts engine; /* n_ctx: tokens that are read in one go */
+} gm_calibrate_opts;
+gm_calibrate_opts gm_calibrate_opts_default(void);
+
+/* Reads a text with the model, and measures how large the inputs of each product are: column by
+ * column the mean of their squares. */
+gm_status gm_calibrate(gm_importance **out, const gm_model *m, const gm_calibrate_opts *opts,
+                       gm_err *err);
+
 /* ---- converting ------------------------------------------------------------------------ */
 
 /* A model on its way from a Hugging Face folder or a GGUF file to a GGUF file of another type. */
@@ -130,6 +145,49 @@ void gm_convert_describe(const gm_convert *c, gm_convert_info *info);
  * behind; the file appears under its name only when it is whole. */
 gm_status gm_convert_run(gm_convert *c, gm_err *err);
 void gm_convert_close(gm_convert *c); /* NULL is fine */
+
+/* ---- comparing ------------------------------------------------------------------------- */
+
+typedef struct gm_compare_opts {
+    uint32_t size;
+    uint32_t n_worst;        /* tensors to name, up to GM_COMPARE_WORST                     */
+    const char *text;        /* what both read; NULL: one that is built in                  */
+    size_t len;              /* bytes of it                                                 */
+    gm_progress_fn progress; /* may be NULL; in bytes of weights gone through               */
+    void *progress_ctx;
+    gm_engine_opts engine; /* n_ctx: tokens that are read in one go                         */
+} gm_compare_opts;
+gm_compare_opts gm_compare_opts_default(void);
+
+typedef struct gm_compare_side {
+    uint64_t bytes;    /* of the weights                                                    */
+    double bits;       /* for each weight                                                   */
+    double perplexity; /* e to the mean of -log(probability) of the text's tokens           */
+} gm_compare_side;
+
+typedef struct gm_compare_tensor {
+    const char *name;    /* valid until the first model is closed, as the types are         */
+    const char *type[2]; /* of either model                                                 */
+    double error;        /* the differences' root mean square, in that of the first's values */
+} gm_compare_tensor;
+
+#define GM_COMPARE_WORST 10
+typedef struct gm_compare_result {
+    uint32_t size;
+    uint32_t n_tokens;                /* that were foretold                                 */
+    gm_compare_side side[2];          /* the first model and the second                     */
+    double kl_mean, kl_p99, kl_worst; /* divergence of the second's probabilities from the first's,
+                                         in nats a token: mean, 99th percentile, largest    */
+    double same_top;                  /* share of tokens where both find the same one likeliest */
+    double logprob_diff;              /* mean difference of the log-probability of a token  */
+    uint32_t n_worst;
+    gm_compare_tensor worst[GM_COMPARE_WORST]; /* that differ most, worst first             */
+} gm_compare_result;
+
+/* Reads a text with two models of one shape and vocabulary, whatever their types, and says how far
+ * the second's answers are from the first's. */
+gm_status gm_compare_run(const gm_model *a, const gm_model *b, const gm_compare_opts *opts,
+                         gm_compare_result *out, gm_err *err);
 
 /* ---- speed ----------------------------------------------------------------------------- */
 

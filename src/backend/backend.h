@@ -78,6 +78,8 @@ typedef struct gm_result_out {
 typedef struct gm_result {
     uint32_t n_out;
     const gm_result_out *out;
+    const float *const *taps; /* [n_taps], in the plan's order: the rows of the step (or its outs,
+                                 where the value has picked rows) of each tap                  */
 } gm_result;
 
 /* The most that the device does, measured now: what every speed is printed beside. */

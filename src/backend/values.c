@@ -53,6 +53,17 @@ static gm_status place(gm_values *v, const gm_plan *p, gm_bucket bucket, size_t 
     return GM_OK;
 }
 
+static gm_status place_taps(gm_values *v, const gm_plan *p, gm_err *err)
+{
+    uint32_t n = 0;
+    GM_TRY(gm_mem_alloc(&v->taps, p->n_taps, sizeof *v->taps, "taps", err));
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        if (op->kind == GM_OP_OUTPUT && op->what == GM_OUT_TAP) v->taps[n++] = v->at[op->in[0]];
+    }
+    return GM_OK;
+}
+
 gm_status gm_values_init(gm_values *v, const gm_plan *p, gm_bucket bucket, gm_err *err)
 {
     size_t *held = NULL, *dies = NULL;
@@ -62,7 +73,8 @@ gm_status gm_values_init(gm_values *v, const gm_plan *p, gm_bucket bucket, gm_er
     GM_TRY_DONE(gm_mem_alloc(&dies, p->n_vals, sizeof *dies, "values", err));
     for (gm_val i = 1; i < p->n_vals; i++)
         dies[i] = last_use(p, i);
-    status = place(v, p, bucket, held, dies, err);
+    GM_TRY_DONE(place(v, p, bucket, held, dies, err));
+    status = place_taps(v, p, err);
 done:
     gm_mem_free(held);
     gm_mem_free(dies);
@@ -75,5 +87,6 @@ void gm_values_deinit(gm_values *v)
         gm_mem_free(v->bufs[i].data);
     gm_mem_free(v->bufs);
     gm_mem_free(v->at);
+    gm_mem_free(v->taps);
     *v = (gm_values){0};
 }

@@ -19,6 +19,7 @@ typedef struct gm_values {
     float **at; /* [n_vals]: [rows, cols]; values that never meet share one buffer */
     gm_valuebuf *bufs;
     size_t n_bufs, cap_bufs;
+    const float **taps; /* [n_taps] */
 } gm_values;
 
 /* Places every value of the plan for steps of that size. */

@@ -44,13 +44,20 @@ gm_status gm_mapfile_open(gm_mapfile *m, const char *path, gm_err *err)
     return status;
 }
 
-void gm_mapfile_release(const uint8_t *p, size_t size)
+void gm_mapfile_fetch(const uint8_t *from, size_t size)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = ((uintptr_t)p + page - 1) / page * page;
-    const uintptr_t last = ((uintptr_t)p + size) / page * page;
-    /* Only advice: where it is not taken, pages stay until somebody needs the memory. */
-    if (first < last) (void)madvise((void *)first, last - first, MADV_DONTNEED);
+    const uintptr_t first = (uintptr_t)from / page * page, end = (uintptr_t)from + size;
+    /* Linux before 5.14 has no such advice: then reading finds the pages one by one. */
+    madvise((void *)first, end - first, MADV_POPULATE_READ);
+}
+
+void gm_mapfile_forget(const uint8_t *from, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)from + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)from + size) / page * page;
+    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
 void gm_mapfile_close(gm_mapfile *m)

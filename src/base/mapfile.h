@@ -21,9 +21,14 @@ typedef struct gm_mapfile {
 /* Maps the regular file at path; refuses anything else. */
 gm_status gm_mapfile_open(gm_mapfile *m, const char *path, gm_err *err);
 
-/* Says of bytes of any map that they are not needed soon, so that a program which reads a large file
- * once does not seem to hold all of it. They can still be read. */
-void gm_mapfile_release(const uint8_t *p, size_t size);
+/* Brings a part of a map into memory, from the disk if need be, so that reading it waits for
+ * nothing. */
+void gm_mapfile_fetch(const uint8_t *from, size_t size);
+
+/* Gives the pages that lie wholly within a part of a map back to the system. They may still be
+ * read, and are then read from the file again. Only for memory of a map: elsewhere this would
+ * erase it. */
+void gm_mapfile_forget(const uint8_t *from, size_t size);
 
 /* Unmaps; idempotent. */
 void gm_mapfile_close(gm_mapfile *m);

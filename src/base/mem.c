@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 gm_status gm_mem_alloc(void *out, size_t n, size_t size, const char *what, gm_err *err)
 {
@@ -29,6 +31,33 @@ gm_status gm_mem_alloc_aligned(void *out, size_t n, size_t size, const char *wha
     }
     memset(p, 0, (size_t)bytes);
     return GM_OK;
+}
+
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
+gm_status gm_mem_alloc_huge(void *out, uint64_t size, const char *what, gm_err *err)
+{
+    uint64_t bytes = 0;
+    void *p = MAP_FAILED;
+    if (gm_size_align(size ? size : 1, HUGE_PAGE, &bytes) && bytes <= SIZE_MAX) {
+        p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    const bool ok = p != MAP_FAILED;
+    if (ok)
+        madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+    else
+        p = NULL;
+    memcpy(out, &p, sizeof p);
+    if (ok) return GM_OK;
+    return gm_fail(err, GM_E_NOMEM, 0, "memory: %s needs %" PRIu64 " bytes and there are none",
+                   what, size);
+}
+
+void gm_mem_free_huge(void *ptr, uint64_t size)
+{
+    if (!ptr) return;
+    gm_size_align(size ? size : 1, HUGE_PAGE, &size);
+    munmap(ptr, (size_t)size);
 }
 
 gm_status gm_mem_grow(void *ptr, size_t *cap, size_t need, size_t size, const char *what,

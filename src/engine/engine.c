@@ -171,7 +171,7 @@ gm_engine_opts gm_engine_opts_default(void)
 static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
 {
     gm_place *const p = &e->place;
-    GM_TRY(gm_place_init(p, e->model, o, &e->abandon, err));
+    GM_TRY(gm_place_init(p, e->model, o, &(gm_place_cfg){.abandon = &e->abandon}, err));
     GM_TRY(gm_place_step(p, &e->step, err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->out_seq, p->n_slots, sizeof *e->out_seq, "slots", err));

@@ -51,6 +51,7 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
 {
     const gm_config *const c = &m->config;
     *w = (wish){.cfg = {.backend = o->backend,
+                        .plan = &m->plan,
                         .be = {.n_threads = o->n_threads, .isa = o->isa},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
@@ -62,13 +63,14 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
     GM_TRY(read_sizes(w, m, o, err));
     GM_TRY(gm_place_kv_type(o, &type, err));
     w->cfg.kv.type = type->id;
+    w->cfg.most = (gm_bucket){GM_RUNNER_ROWS, w->n_slots};
     return GM_OK;
 }
 
 /* The pool that the wish comes to, and its numbers in the KV memory's description. */
 static void plan_pool(gm_kvpool *pool, wish *w, const gm_model *m)
 {
-    gm_kvpool_plan(pool, w->n_slots, w->n_ctx, m->config.window, GM_RUNNER_ROWS);
+    gm_kvpool_plan(pool, w->n_slots, w->n_ctx, m->config.window, w->cfg.most.rows);
     w->cfg.kv.n_slots = w->n_slots;
     w->cfg.kv.table_len = pool->table_len;
     for (int c = 0; c < GM_CLASSES; c++)
@@ -76,16 +78,20 @@ static void plan_pool(gm_kvpool *pool, wish *w, const gm_model *m)
 }
 
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
-                        const atomic_int *abandon, gm_err *err)
+                        const gm_place_cfg *cfg, gm_err *err)
 {
     wish w;
     GM_TRY(read_wish(&w, m, opts, err));
+    if (cfg->plan) w.cfg.plan = cfg->plan;
+    if (cfg->rows) w.cfg.most.rows = cfg->rows;
+    if (cfg->outs) w.cfg.most.outs = cfg->outs;
+    w.cfg.be.abandon = cfg->abandon;
     p->model = m;
     p->n_ctx = w.n_ctx;
     p->n_slots = w.n_slots;
+    p->most = w.cfg.most;
     plan_pool(&p->pool, &w, m);
     GM_TRY(gm_kvpool_init(&p->pool, &p->arena, err));
-    w.cfg.be.abandon = abandon;
     return gm_runner_init(&p->runner, m, &w.cfg, err);
 }
 
@@ -98,19 +104,32 @@ void gm_place_deinit(gm_place *p)
 
 gm_status gm_place_step(const gm_place *p, gm_step **out, gm_err *err)
 {
-    const uint32_t pages = GM_RUNNER_ROWS / GM_PAGE_LEN + 2 * p->n_slots;
+    const uint32_t pages = p->most.rows / GM_PAGE_LEN + 2 * p->n_slots;
     const gm_step_limits limits = {
-        .rows = GM_RUNNER_ROWS,
+        .rows = p->most.rows,
         .segs = p->n_slots,
-        .outs = p->n_slots,
+        .outs = p->most.outs,
         /* pages taken and given back, and whole tables that are shared */
         .edits = (pages * 2 + p->n_slots * p->pool.table_len) * GM_CLASSES,
         .copies = p->n_slots * GM_CLASSES,
         .sets = p->n_slots,
         .biases = p->n_slots * GM_SAMPLER_MAX_BIAS,
-        .counts = GM_RUNNER_ROWS + p->n_ctx,
+        .counts = p->most.rows + p->n_ctx,
     };
     return gm_step_alloc(out, &limits, err);
+}
+
+bool gm_place_put_rows(const gm_place *p, gm_step *s, uint32_t slot, const int32_t *ids,
+                       uint32_t pos, uint32_t n)
+{
+    if (!gm_step_put_seg(s, &(gm_step_seg){slot, s->n_rows, n})) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        gm_step_row row = {
+            .kind = GM_ROW_ID, .slot = slot, .pos = pos + i, .src = (uint32_t)ids[i]};
+        gm_kvpool_visible(&p->pool, &row);
+        if (!gm_step_put_row(s, &row)) return false;
+    }
+    return true;
 }
 
 gm_status gm_place_kv_size(const gm_model *m, const gm_engine_opts *opts, uint64_t *bytes,

@@ -21,10 +21,11 @@ gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     GM_TRY(r->ops->open(&r->be, &cfg->be, err));
     GM_TRY(r->ops->load(r->be, &m->plan.weights, NULL, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
-    for (uint32_t i = r->ops->any_rows ? GM_RUNNER_BUCKETS - 1 : 0; i < GM_RUNNER_BUCKETS; i++) {
+    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS && 1u << i <= cfg->most.rows; i++) {
         const uint32_t rows = 1u << i;
-        const gm_bucket bucket = {rows, rows < cfg->kv.n_slots ? rows : cfg->kv.n_slots};
-        GM_TRY(r->ops->lower(r->be, r->weights, r->kv, &m->plan, bucket, &r->exec[i], err));
+        const gm_bucket bucket = {rows, rows < cfg->most.outs ? rows : cfg->most.outs};
+        if (r->ops->any_rows && rows < cfg->most.rows) continue;
+        GM_TRY(r->ops->lower(r->be, r->weights, r->kv, cfg->plan, bucket, &r->exec[i], err));
     }
     return GM_OK;
 }

@@ -23,6 +23,8 @@ typedef struct gm_runner {
 
 typedef struct gm_runner_cfg {
     const char *backend;
+    const gm_plan *plan; /* the model's, or another of its weights; must outlive the runner */
+    gm_bucket most;      /* that a step may hold; rows are a power of two                   */
     gm_kv_desc kv;
     gm_backend_cfg be;
 } gm_runner_cfg;

@@ -33,19 +33,6 @@ static bool begin_slot(gm_engine *e, gm_request *r)
     return true;
 }
 
-/* Rows [n_done, n_done + n) of the sequence, as one segment. */
-static void put_rows(gm_engine *e, const gm_request *r, uint32_t n)
-{
-    gm_step *const s = e->step;
-    gm_step_put_seg(s, &(gm_step_seg){r->slot, s->n_rows, n});
-    for (uint32_t i = r->n_done; i < r->n_done + n; i++) {
-        gm_step_row row = {
-            .kind = GM_ROW_ID, .slot = r->slot, .pos = i, .src = (uint32_t)r->ids[i]};
-        gm_kvpool_visible(&e->place.pool, &row);
-        gm_step_put_row(s, &row);
-    }
-}
-
 /* The last known token's row gives the next token. */
 static void put_out(gm_engine *e, gm_request *r)
 {
@@ -75,7 +62,7 @@ static void add(gm_engine *e, gm_request *r, uint32_t most)
     const uint32_t todo = r->n_ids - r->n_done;
     const uint32_t n = todo < most ? todo : most;
     if (!make_room(e, r, n)) return;
-    put_rows(e, r, n);
+    gm_place_put_rows(&e->place, e->step, r->slot, &r->ids[r->n_done], r->n_done, n);
     r->n_now = n;
     if (n == todo) put_out(e, r);
 }

@@ -23,7 +23,7 @@ static gm_status load(gm_model *m, const char *path, gm_err *err)
     const uint64_t n_rows = gm_tensor_rows(&m->tensors[m->embed]);
     GM_TRY(gm_vocab_open(&m->vocab, &m->file->meta, n_rows, err));
     GM_TRY(read_names(m, err));
-    m->plan.weights = (gm_tensors){m->tensors, m->n_tensors};
+    m->plan.weights = (gm_tensors){.at = m->tensors, .n = m->n_tensors, .mapped = true};
     gm_gemma3_plan(&m->plan, m);
     return gm_plan_finish(&m->plan, err);
 }

@@ -53,8 +53,9 @@ typedef enum gm_opkind {
 /* Layers of a class share a page table and a visibility: local layers see a window. */
 enum { GM_CLASS_LOCAL = 0, GM_CLASS_GLOBAL = 1, GM_CLASSES = 2 };
 
-/* What a plan gives back. */
-enum { GM_OUT_DRAW = 0, GM_OUT_LOGITS = 1, GM_OUT_HIDDEN = 2, GM_OUTS = 3 };
+/* What a plan gives back. The first three are of picked rows, once a plan. A tap is any matrix, and
+ * there may be many: all its rows of the step come back, however many outputs the step has. */
+enum { GM_OUT_DRAW = 0, GM_OUT_LOGITS = 1, GM_OUT_HIDDEN = 2, GM_OUT_TAP = 3, GM_OUTS = 4 };
 
 /* How activations enter a product (quant/dot.h). */
 enum { GM_ACT_F32 = 0, GM_ACT_INT8 = 1 };
@@ -97,6 +98,12 @@ typedef struct gm_op {
     float scale;   /* INPUT_ROWS; the cap of SOFTCAP              */
     uint32_t what; /* OUTPUT: GM_OUT_*                           */
 } gm_op;
+
+/* How many weights the op multiplies with: 0 for everything that is no product. */
+static inline uint32_t gm_op_products(const gm_op *op)
+{
+    return op->kind == GM_OP_MATMUL ? 1 : op->kind == GM_OP_GATE_UP_GELU ? 2 : 0;
+}
 
 /* "matmul", "norm_rope": for printing. */
 const char *gm_opkind_name(gm_opkind kind);

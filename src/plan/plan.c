@@ -208,13 +208,42 @@ gm_val gm_op_draw(gm_plan *p, gm_val logits)
 void gm_op_output(gm_plan *p, uint32_t what, gm_val x)
 {
     if (!is_matrix(p, x)) return;
-    if (p->vals[x].rows != GM_ROWS_OUT) {
+    const gm_op op = {.kind = GM_OP_OUTPUT, .in = {x}, .what = what};
+    if (what == GM_OUT_TAP) {
+        append(p, op, 0, 0);
+        p->n_taps++;
+    } else if (p->vals[x].rows != GM_ROWS_OUT) {
         mistake(p, "an output must be of picked rows");
     } else if (what >= GM_OUTS || p->outputs[what]) {
         mistake(p, "an output is declared twice or is unknown");
     } else {
-        append(p, (gm_op){.kind = GM_OP_OUTPUT, .in = {x}, .what = what}, 0, 0);
+        append(p, op, 0, 0);
         p->outputs[what] = x;
+    }
+}
+
+static bool has_tap(const gm_plan *p, gm_val x)
+{
+    for (size_t i = p->n_ops - p->n_taps; i < p->n_ops; i++) {
+        if (p->ops[i].in[0] == x) return true;
+    }
+    return false;
+}
+
+void gm_plan_tap_products(gm_plan *p, const gm_plan *from)
+{
+    size_t last = from->n_ops;
+    while (last > 0 && !gm_op_products(&from->ops[last - 1]))
+        last--;
+    p->weights = from->weights;
+    for (size_t i = 0; i + 1 < last; i++) {
+        const gm_op *const op = &from->ops[i];
+        const gm_valinfo *const v = &from->vals[op->out];
+        if (op->kind != GM_OP_OUTPUT) append(p, *op, v->rows, v->cols);
+    }
+    for (size_t i = 0; i < last && p->err.code == GM_OK; i++) {
+        const gm_op *const op = &from->ops[i];
+        if (gm_op_products(op) && !has_tap(p, op->in[0])) gm_op_output(p, GM_OUT_TAP, op->in[0]);
     }
 }
 

@@ -42,8 +42,9 @@ typedef struct gm_plan {
     size_t n_vals, cap_vals;
     gm_group *groups;
     size_t n_groups, cap_groups;
-    gm_val outputs[GM_OUTS]; /* 0 where the plan has no such output */
-    gm_err err;              /* the first mistake, or code GM_OK    */
+    gm_val outputs[GM_OUTS]; /* 0 where the plan has no such output, or many: taps */
+    uint32_t n_taps;
+    gm_err err; /* the first mistake, or code GM_OK    */
 } gm_plan;
 
 gm_val gm_op_input_rows(gm_plan *p, gm_wid embed, float scale);
@@ -59,6 +60,11 @@ gm_val gm_op_pick_rows(gm_plan *p, gm_val x);
 gm_val gm_op_softcap(gm_plan *p, gm_val x, float cap);
 gm_val gm_op_draw(gm_plan *p, gm_val logits);
 void gm_op_output(gm_plan *p, uint32_t what, gm_val x);
+
+/* Makes *p (all-zero) the beginning of a finished plan, up to the input of its last product, with
+ * the input of each product as a tap: once where several have the same, in the order of the
+ * products. Values have the numbers that they have in `from`. Finish it as any other. */
+void gm_plan_tap_products(gm_plan *p, const gm_plan *from);
 
 /* Checks the whole (every value used, outputs declared), groups the ops, and reports the first
  * mistake of all calls above. */

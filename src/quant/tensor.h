@@ -24,6 +24,7 @@ typedef struct gm_tensor {
 typedef struct gm_tensors {
     const gm_tensor *at;
     uint32_t n;
+    bool mapped; /* all data lie in maps of files, so gm_mapfile_forget may be called on them */
 } gm_tensors;
 
 /* Length of a row, and the number of rows (1 for a vector). */

@@ -37,7 +37,7 @@ typedef struct bed {
 static gm_status bed_init(bed *b, const gm_model *m, const gm_engine_opts *o, gm_err *err)
 {
     b->m = m;
-    GM_TRY(gm_place_init(&b->place, m, o, NULL, err));
+    GM_TRY(gm_place_init(&b->place, m, o, &(gm_place_cfg){0}, err));
     b->batch = b->place.n_slots;
     GM_TRY(gm_place_step(&b->place, &b->step, err));
     GM_TRY(gm_arena_alloc(&b->arena, &b->tables, b->batch, sizeof *b->tables, "tables", err));
@@ -79,13 +79,8 @@ static bool put_rows(bed *b, uint32_t slot, uint32_t first, uint32_t n, uint32_t
     static const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
     if (first == 0 && !gm_step_put_set(b->step, slot, &greedy, NULL, 0)) return false;
     if (!gm_kvpool_extend(&b->place.pool, &b->tables[slot], slot, first, n, b->step)) return false;
-    if (!gm_step_put_seg(b->step, &(gm_step_seg){slot, b->step->n_rows, n})) return false;
-    for (uint32_t i = first; i < first + n; i++) {
-        const int32_t id = b->ids[(size_t)slot * b->place.n_ctx + i];
-        gm_step_row row = {.slot = slot, .pos = i, .src = (uint32_t)id};
-        gm_kvpool_visible(&b->place.pool, &row);
-        if (!gm_step_put_row(b->step, &row)) return false;
-    }
+    const int32_t *const ids = b->ids + (size_t)slot * b->place.n_ctx + first;
+    if (!gm_place_put_rows(&b->place, b->step, slot, ids, first, n)) return false;
     if (first + n < b->n_ids[slot]) return true;
     return gm_step_put_out(
         b->step, &(gm_step_out){.row = b->step->n_rows - 1, .want = want, .mask = GM_NO_MASK});
@@ -131,19 +126,13 @@ static gm_status decode(bed *b, uint32_t want, gm_err *err)
 
 /* ---- what it takes --------------------------------------------------------------------- */
 
-static bool is_product(const gm_op *op)
-{
-    return op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU;
-}
-
 static double weight_bytes(const gm_plan *p)
 {
     double bytes = 0;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
-        if (!is_product(op)) continue;
-        bytes += (double)p->weights.at[op->weight[0]].size;
-        if (op->kind == GM_OP_GATE_UP_GELU) bytes += (double)p->weights.at[op->weight[1]].size;
+        for (uint32_t k = 0; k < gm_op_products(op); k++)
+            bytes += (double)p->weights.at[op->weight[k]].size;
     }
     return bytes;
 }
@@ -169,10 +158,10 @@ double gm_model_prompt_ops(const gm_model *m, uint32_t n)
     double ops = 0;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
-        if (!is_product(op)) continue;
+        const double products = gm_op_products(op);
+        if (products == 0) continue;
         const double rows = p->vals[op->out].rows == GM_ROWS_ALL ? n : 1;
-        const double both = op->kind == GM_OP_GATE_UP_GELU ? 2 : 1;
-        ops += 2 * both * rows * p->vals[op->out].cols * p->vals[op->in[0]].cols;
+        ops += 2 * products * rows * p->vals[op->out].cols * p->vals[op->in[0]].cols;
     }
     return ops;
 }

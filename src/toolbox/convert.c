@@ -107,7 +107,7 @@ static gm_status fill_rows(const gm_convert *c, uint32_t tensor, uint64_t row, s
         memcpy(out, data, n_rows * row_size);
     else
         gm_quantise_rows(type, how, x, n_rows, cols, c->weight[tensor], out);
-    gm_mapfile_release(data, n_rows * row_size);
+    gm_mapfile_forget(data, n_rows * row_size);
     return GM_OK;
 }
 

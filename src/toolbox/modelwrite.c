@@ -164,7 +164,7 @@ static uint64_t lay_out(work *w, uint64_t off)
 
 uint64_t gm_modelwrite_size(const gm_modelwrite *job)
 {
-    uint64_t size = gm_gguf_header_size(job->meta, &(gm_tensors){job->tensors, job->n});
+    uint64_t size = gm_gguf_header_size(job->meta, &(gm_tensors){.at = job->tensors, .n = job->n});
     for (uint32_t i = 0; i < job->n; i++)
         size += job->tensors[i].size + gm_gguf_pad(job->tensors[i].size);
     return size;
@@ -194,7 +194,7 @@ static gm_status reserve(const work *w, uint64_t size, gm_err *err)
 static gm_status write_whole(FILE *out, const gm_modelwrite *job, place *places, gm_err *err)
 {
     work w = {.job = job, .fd = fileno(out), .places = places};
-    const gm_tensors tensors = {job->tensors, job->n};
+    const gm_tensors tensors = {.at = job->tensors, .n = job->n};
     GM_TRY(gm_gguf_write_header(out, job->meta, &tensors, job->path, err));
     if (fflush(out) != 0) return io_fail(job->path, "written", errno, err);
     const off_t start = ftello(out);

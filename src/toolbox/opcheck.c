@@ -133,7 +133,7 @@ static gm_status add_weight(gm_opcheck *o, gm_qtype type, uint32_t rows, uint32_
         .data = *data,
         .size = size,
     };
-    o->plan.weights = (gm_tensors){o->tensors, ++o->n_weights};
+    o->plan.weights = (gm_tensors){.at = o->tensors, .n = ++o->n_weights};
     return GM_OK;
 }
 
@@ -428,7 +428,7 @@ static gm_status run_target(const gm_opcheck *o, const gm_opcheck_target *t, flo
 {
     session s;
     gm_status status = session_open(&s, o, t, err);
-    if (status == GM_OK) status = run_rows(o, &s, true, out, err);
+    if (status == GM_OK && !t->fresh) status = run_rows(o, &s, true, out, err);
     if (status == GM_OK) status = run_rows(o, &s, false, out, err);
     session_close(&s);
     return status;

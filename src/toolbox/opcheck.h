@@ -51,6 +51,8 @@ typedef struct gm_opcheck_target {
     const gm_backend_ops *ops;
     gm_backend_cfg cfg;
     uint32_t chunk; /* rows a step; 0: all at once */
+    bool fresh;     /* judge the first steps after loading; else the same steps were taken before,
+                       with spoilt rows, so that weights have settled and old values show */
 } gm_opcheck_target;
 
 typedef struct gm_opcheck_result {

@@ -67,7 +67,7 @@ static void write_gguf(const char *name, const gm_tensorfile *f, uint32_t first,
     assert_int_equal(gm_meta_add(&meta, &count, NULL), GM_OK);
     FILE *const out = fopen(file(name), "wb");
     assert_non_null(out);
-    const gm_tensors tensors = {f->tensors + first, last - first};
+    const gm_tensors tensors = {.at = f->tensors + first, .n = last - first};
     assert_int_equal(gm_gguf_write_header(out, &meta, &tensors, name, NULL), GM_OK);
     for (uint32_t i = first; i < last; i++) {
         static const char ZEROS[GM_GGUF_ALIGNMENT];

@@ -36,10 +36,11 @@ static bool have(const rung *r)
     return (gm_isa_detect() & r->needs) == r->needs;
 }
 
-/* Workers and rows a step, together: both must make no difference. */
+/* Workers, rows a step, and the first steps or later ones: all must make no difference. */
 static const struct {
     uint32_t n_threads, chunk;
-} ways[] = {{1, 0}, {2, 1}, {3, 7}};
+    bool fresh;
+} ways[] = {{1, 0, true}, {2, 1, false}, {3, 7, false}};
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
 /* ---- checking ------------------------------------------------------------------------------ */
@@ -117,6 +118,7 @@ static void test_cpu(void **state)
                 .ops = &gm_backend_cpu,
                 .cfg = {.n_threads = ways[w].n_threads, .isa = rungs[i].name},
                 .chunk = ways[w].chunk,
+                .fresh = ways[w].fresh,
             };
         }
     }

@@ -13,7 +13,7 @@ static void cpu_close(gm_backend *be)
 {
     if (!be) return;
     gm_workers_close(be->workers);
-    gm_mem_free(be->roof);
+    gm_mem_free_huge(be->roof, GM_ROOF_SIZE);
     gm_mem_free(be);
 }
 
@@ -46,11 +46,8 @@ static gm_status cpu_cost(const gm_backend *be, const gm_plan *p, const gm_op *o
 {
     (void)be, (void)err;
     double bytes = op->out ? 4.0 * p->vals[op->out].cols * rows : 0;
-    for (int i = 0; i < 2; i++) {
-        const bool product = op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU;
-        if (product && (i == 0 || op->kind == GM_OP_GATE_UP_GELU))
-            bytes += (double)p->weights.at[op->weight[i]].size * (1 + rows / 16.0);
-    }
+    for (uint32_t i = 0; i < gm_op_products(op); i++)
+        bytes += (double)p->weights.at[op->weight[i]].size * (1 + rows / 16.0);
     *us = bytes * 1e-4;
     return GM_OK;
 }
@@ -142,6 +139,7 @@ static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
     GM_TRY(check_inputs(ex, err));
     for (uint32_t i = 0; i < s->n_outs; i++)
         ex->out[i] = (gm_result_out){.token = -1};
+    gm_cpu_settle(ex->be, ex->w);
     for (size_t i = 0; i < ex->n_phases; i++)
         atomic_store_explicit(&ex->tasks[i].next, 0, memory_order_relaxed);
     gm_workers_run(ex->be->workers, work, ex);
@@ -156,7 +154,7 @@ static gm_status cpu_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err
     *r = (gm_result){0};
     GM_TRY(gm_tickets_take(&be->tickets, t, &ex, &s, err));
     GM_TRY(compute(ex, s, err));
-    *r = (gm_result){s->n_outs, ex->out};
+    *r = (gm_result){s->n_outs, ex->out, ex->values.taps};
     return GM_OK;
 }
 
@@ -170,9 +168,9 @@ const gm_backend_ops gm_backend_cpu = {
     .describe = cpu_describe,
     .cost = cpu_cost,
     .roof = gm_cpu_roof,
-    .size_of = gm_mapped_size_of,
-    .load = gm_mapped_load,
-    .unload = gm_mapped_unload,
+    .size_of = gm_cpu_size_of,
+    .load = gm_cpu_load,
+    .unload = gm_cpu_unload,
     .kv_size_of = gm_cpu_kv_size_of,
     .kv_open = gm_cpu_kv_open,
     .kv_close = gm_cpu_kv_close,

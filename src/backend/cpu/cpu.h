@@ -12,6 +12,7 @@
  *     ATTEND     workers take (row, KV head), or pieces of 512 keys of it when rows are few
  *
  *     cpu.c        the backend's entries
+ *     cpu_load.c   weights from the file's layout to tiles (tile.h)
  *     cpu_lower.c  plan -> phases
  *     cpu_rows.c   the ops of ROWS
  *     cpu_mul.c    PRODUCTS
@@ -24,13 +25,30 @@
  * number of workers, because no sum ever depends on them. */
 
 #include "backend/cpu/kernels.h"
-#include "backend/mapped.h"
 #include "backend/slots.h"
 #include "backend/tickets.h"
 #include "backend/values.h"
 #include "base/workers.h"
 
+/* Memory that the roof is measured on, with room behind it for lines that are asked for ahead. */
+#define GM_ROOF_SIZE (((uint64_t)1 << 30) + 65536)
+
 #define GM_CPU_ROPES 4 /* different rotations that a plan may have */
+
+/* The first n_panels panels of a tensor have become tiles. */
+typedef struct gm_tiled {
+    uint8_t *tiles; /* NULL for plain floats */
+    uint32_t n_panels;
+} gm_tiled;
+
+struct gm_wset {
+    gm_tensors tensors; /* as the file has them       */
+    gm_tiled *tiled;    /* [n tensors]                */
+    uint8_t *memory;    /* of all tiles               */
+    uint64_t size;      /* bytes of it                */
+    uint32_t settling;  /* tensors before it are done */
+    bool used;          /* the first step was taken   */
+};
 
 struct gm_kvmem {
     gm_slots slots;
@@ -55,6 +73,7 @@ typedef struct gm_phase {
 /* What one worker alone writes. */
 typedef struct gm_lane {
     gm_panel *panel;
+    uint8_t *tile; /* of weights that have not settled */
     float *acc;    /* [rows, 16] sums of a panel; for gate-up a second one behind it      */
     float *query;  /* [group, len] queries of a KV head, padded                            */
     float *part;   /* two pieces of attention: see cpu_attn.c                              */
@@ -109,6 +128,14 @@ static inline float *gm_cpu_row(const gm_exec *ex, gm_val v, uint32_t i)
 {
     return ex->values.at[v] + (size_t)i * ex->plan->vals[v].cols;
 }
+
+/* cpu_load.c */
+gm_status gm_cpu_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);
+gm_status gm_cpu_load(gm_backend *be, const gm_tensors *t, const gm_progress *progress,
+                      gm_wset **out, gm_err *err);
+void gm_cpu_unload(gm_wset *w);
+/* Before each step: turns some more of the weights into tiles, until all are. */
+void gm_cpu_settle(gm_backend *be, gm_wset *w);
 
 /* cpu_lower.c: phases, then memory; and frees both. */
 gm_status gm_cpu_lower(gm_exec *ex, gm_err *err);

@@ -14,11 +14,6 @@
 
 #define MAX_OPS (sizeof((gm_phase *)0)->op / sizeof *((gm_phase *)0)->op)
 
-static bool is_product(const gm_op *op)
-{
-    return op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU;
-}
-
 static gm_status add_phase(gm_exec *ex, gm_phasekind kind, uint32_t rows, gm_err *err)
 {
     GM_TRY(gm_mem_grow(&ex->phases, &ex->cap_phases, ex->n_phases + 1, sizeof *ex->phases, "phases",
@@ -91,11 +86,11 @@ static gm_status make_phases(gm_exec *ex, gm_err *err)
     gm_val quantised = 0;
     for (size_t i = 0; i < ex->plan->n_ops; i++) {
         const gm_op *const op = &ex->plan->ops[i];
-        if (is_product(op))
+        if (gm_op_products(op))
             GM_TRY(add_product(ex, op, &quantised, err));
         else if (op->kind == GM_OP_ATTEND)
             GM_TRY(add_attend(ex, op, err));
-        else
+        else if (op->kind != GM_OP_OUTPUT || op->what != GM_OUT_TAP) /* a tap is where it is */
             GM_TRY(add_row_op(ex, op, err));
     }
     return gm_mem_alloc(&ex->tasks, ex->n_phases, sizeof *ex->tasks, "phases", err);
@@ -177,6 +172,7 @@ static gm_status alloc_lane(gm_exec *ex, gm_lane *l, uint32_t group, uint32_t vo
     const uint32_t rows = ex->bucket.rows > ex->bucket.outs ? ex->bucket.rows : ex->bucket.outs;
     const size_t len = ex->kv ? ex->kv->len : 0;
     GM_TRY(gm_mem_alloc_aligned(&l->panel, 1, sizeof *l->panel, "a panel", err));
+    GM_TRY(gm_mem_alloc_aligned(&l->tile, GM_PANEL_ROWS, GM_TILE_ROW_MAX, "a tile", err));
     GM_TRY(gm_mem_alloc(&l->acc, 2 * (size_t)rows * GM_PANEL_ROWS, sizeof *l->acc, "sums", err));
     GM_TRY(gm_mem_alloc(&l->query, group * len, sizeof *l->query, "queries", err));
     GM_TRY(gm_mem_alloc(&l->part, 2 * (size_t)ex->part_len, sizeof *l->part, "attention", err));
@@ -232,6 +228,7 @@ gm_status gm_cpu_lower(gm_exec *ex, gm_err *err)
 static void free_lane(gm_lane *l)
 {
     gm_mem_free(l->panel);
+    gm_mem_free(l->tile);
     gm_mem_free(l->acc);
     gm_mem_free(l->query);
     gm_mem_free(l->part);

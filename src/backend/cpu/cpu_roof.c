@@ -41,8 +41,7 @@ gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err)
     *out = (gm_roof){0};
     roof_job job = {.be = be, .fill = true};
     if (!be->roof) {
-        /* Room behind the end for lines that are asked for ahead. */
-        GM_TRY(gm_mem_alloc_aligned(&be->roof, 1, ROOF_BYTES + 65536, "the roof", err));
+        GM_TRY(gm_mem_alloc_huge(&be->roof, GM_ROOF_SIZE, "the roof", err));
         gm_workers_run(be->workers, read_share, &job);
     }
     job.fill = false;

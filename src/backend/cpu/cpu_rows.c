@@ -32,7 +32,11 @@ static void input(gm_exec *ex, const gm_op *op, uint32_t row)
     }
     const gm_tensor *const t = &ex->w->tensors.at[op->weight[0]];
     const int64_t id = gm_slots_token(ex->kv ? &ex->kv->slots : NULL, r);
-    gm_qtype_expand(t->type, t->data + (uint64_t)id * gm_tensor_row_size(t), n, out);
+    const gm_tiled *const tiled = &ex->w->tiled[op->weight[0]];
+    if ((uint64_t)id / GM_PANEL_ROWS < tiled->n_panels)
+        gm_tiles_expand(t, tiled->tiles, (uint64_t)id, out);
+    else
+        gm_qtype_expand(t->type, t->data + (uint64_t)id * gm_tensor_row_size(t), n, out);
     for (uint32_t i = 0; i < n; i++)
         out[i] *= op->scale;
 }

@@ -7,20 +7,6 @@
 const uint8_t gm_iq4_codes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                   129, 141, 153, 166, 181, 197, 217, 241};
 
-const gm_panelfmt *gm_panelfmt_find(gm_qtype type)
-{
-    static const gm_panelfmt table[GM_KERNEL_TYPES] = {
-        [GM_QTYPE_Q4_0] = {GM_PANEL_FLAT, 8},     [GM_QTYPE_Q4_1] = {GM_PANEL_FLAT_MIN, 0},
-        [GM_QTYPE_Q5_0] = {GM_PANEL_FLAT, 16},    [GM_QTYPE_Q5_1] = {GM_PANEL_FLAT_MIN, 0},
-        [GM_QTYPE_Q8_0] = {GM_PANEL_FLAT, 128},   [GM_QTYPE_Q2_K] = {GM_PANEL_SC16_MIN, 0},
-        [GM_QTYPE_Q3_K] = {GM_PANEL_SC16, 4},     [GM_QTYPE_Q4_K] = {GM_PANEL_SC32_MIN, 0},
-        [GM_QTYPE_Q5_K] = {GM_PANEL_SC32_MIN, 0}, [GM_QTYPE_Q6_K] = {GM_PANEL_SC16, 32},
-        [GM_QTYPE_IQ4_NL] = {GM_PANEL_FLAT, 128}, [GM_QTYPE_IQ4_XS] = {GM_PANEL_SC32, 128},
-    };
-    const gm_qtype_info *const t = gm_qtype_find((uint32_t)type);
-    return t && t->unpack ? &table[type] : NULL;
-}
-
 /* The state that the system saves on a task switch: bits 1, 2 for AVX, 5 to 7 for AVX-512. */
 static uint64_t saved_state(void)
 {
@@ -66,16 +52,14 @@ const char *gm_isa_name(uint32_t isa)
 
 void gm_kernels_init(gm_kernels *k, uint32_t isa)
 {
-    gm_kernels_panel_c(k);
+    gm_kernels_product_c(k);
     gm_kernels_vec_c(k);
     if (isa & GM_ISA_AVX2) {
-        gm_kernels_unpack_avx2(k);
-        gm_kernels_mul_avx2(k);
+        gm_kernels_product_avx2(k);
         gm_kernels_vec_avx2(k);
     }
     if (isa & GM_ISA_AVX512) {
-        gm_kernels_unpack_avx512(k);
-        gm_kernels_mul_avx512(k);
+        gm_kernels_product_avx512(k);
         gm_kernels_vec_avx512(k);
     }
 }

@@ -43,8 +43,7 @@ typedef struct gm_floatmul {
 
 typedef struct gm_kernels {
     /* Products of quantised weights: panel.h. */
-    gm_unpack_fn *unpack[GM_KERNEL_TYPES]; /* by gm_qtype; NULL for plain floats */
-    gm_panelmul_fn *mul[GM_PANEL_KINDS];
+    gm_tilemul_fn *mul[GM_KERNEL_TYPES]; /* by gm_qtype; NULL for plain floats */
 
     void (*dots[GM_KERNEL_TYPES])(const gm_floatmul *a); /* by gm_qtype: F32, F16, BF16 */
 
@@ -99,13 +98,11 @@ extern const uint8_t gm_iq4_codes[16];
 
 /* The rungs. A file's last word names the instruction set it is compiled for, and each file fills
  * its part of the table: generic/ in portable C, x86/ in what x86-64 processors have. */
-void gm_kernels_panel_c(gm_kernels *k);
+void gm_kernels_product_c(gm_kernels *k);
 void gm_kernels_vec_c(gm_kernels *k);
-void gm_kernels_unpack_avx2(gm_kernels *k);
-void gm_kernels_mul_avx2(gm_kernels *k);
+void gm_kernels_product_avx2(gm_kernels *k);
 void gm_kernels_vec_avx2(gm_kernels *k);
-void gm_kernels_unpack_avx512(gm_kernels *k);
-void gm_kernels_mul_avx512(gm_kernels *k);
+void gm_kernels_product_avx512(gm_kernels *k);
 void gm_kernels_vec_avx512(gm_kernels *k);
 
 #endif

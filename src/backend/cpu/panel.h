@@ -4,12 +4,10 @@
 
 /* How products of quantised weights are computed.
  *
- * Weights stay in the file's own layout. Sixteen rows of a matrix are a panel. A
- * panel is walked in chunks of 256 columns: a chunk is taken apart into L1, with
- * its rows side by side, and multiplied with every column of activations before
- * the next one is touched. So there is one `unpack` for each format and one `mul`
- * for each way that scales enter (kind), and every pair works from one sequence to
- * five hundred rows of a prompt.
+ * Weights lie in tiles of sixteen rows and 256 columns (tile.h). A tile is taken apart
+ * into L1 and multiplied with every column of activations before the next one is
+ * touched. So one kernel for each format works from one sequence to five hundred rows of
+ * a prompt.
  *
  *     code[block][k / 4][row][k % 4]      a 512-bit register is 16 rows x 4 columns,
  *                                         which is what VPDPBUSD multiplies with four
@@ -22,13 +20,13 @@
 
 #include <stdint.h>
 
+#include "backend/cpu/tile.h"
 #include "quant/dot.h"
 
-#define GM_PANEL_ROWS   16
-#define GM_PANEL_BLOCKS 8 /* blocks of 32 columns in a chunk */
+#define GM_PANEL_BLOCKS 8 /* blocks of 32 columns in a tile */
 #define GM_PANEL_COLS   (GM_PANEL_BLOCKS * GM_ACT_BLOCK)
 
-/* How scales enter; formats with blocks of 256 have one d and dmin for the chunk. */
+/* How scales enter; formats with blocks of 256 have one d and dmin for the tile. */
 typedef enum gm_panelkind {
     GM_PANEL_FLAT,     /* d[block]                                    q4_0 q5_0 q8_0 iq4_nl */
     GM_PANEL_FLAT_MIN, /* d[block], dmin[block]                       q4_1 q5_1             */
@@ -36,7 +34,6 @@ typedef enum gm_panelkind {
     GM_PANEL_SC32_MIN, /* d, dmin, sc[block][0], m[block][0]          q4_k q5_k             */
     GM_PANEL_SC16,     /* d, sc[block][0..1]                          q6_k q3_k             */
     GM_PANEL_SC16_MIN, /* d, dmin, sc[block][0..1], m[block][0..1]    q2_k                  */
-    GM_PANEL_KINDS,
 } gm_panelkind;
 
 typedef struct gm_panel {
@@ -53,28 +50,63 @@ typedef struct gm_acts {
     size_t k;
 } gm_acts;
 
-/* What the kernels know of a format. */
-typedef struct gm_panelfmt {
-    gm_panelkind kind;
-    int32_t zero;
-} gm_panelfmt;
-const gm_panelfmt *gm_panelfmt_find(gm_qtype type); /* NULL for plain floats */
-
-/* Takes apart n_blocks blocks of 32 columns of the 16 rows, from byte `off` of each on. Formats
- * with blocks of 256 always have n_blocks = 8. */
-typedef void gm_unpack_fn(const uint8_t *const row[GM_PANEL_ROWS], size_t off, uint32_t n_blocks,
-                          gm_panel *out);
-
-/* Adds the products of a chunk, whose first column is k0, to acc[n_cols][16]. */
-typedef struct gm_panelmul {
-    const gm_panel *panel;
-    uint32_t n_blocks;
-    int32_t zero;
+/* Adds the products of a tile, whose first column is k0, to acc. Formats with blocks of 256 always
+ * have n_blocks = 8. */
+typedef struct gm_tilemul {
+    const uint8_t *tile;
+    uint32_t n_blocks; /* of 32 columns */
+    gm_panel *panel;   /* room to take it apart */
     const gm_acts *x;
     size_t k0;
-    uint32_t col_first, n_cols;
-    float *acc; /* [n_cols, 16], of columns col_first .. */
-} gm_panelmul;
-typedef void gm_panelmul_fn(const gm_panelmul *a);
+    uint32_t n_cols;
+    float *acc; /* [n_cols, 16] */
+} gm_tilemul;
+typedef void gm_tilemul_fn(const gm_tilemul *a);
+
+/* The quantised formats, each with the name that its kernels carry. */
+#define GM_PRODUCTS(X)         \
+    X(q4_0, GM_QTYPE_Q4_0)     \
+    X(q4_1, GM_QTYPE_Q4_1)     \
+    X(q5_0, GM_QTYPE_Q5_0)     \
+    X(q5_1, GM_QTYPE_Q5_1)     \
+    X(q8_0, GM_QTYPE_Q8_0)     \
+    X(q2_k, GM_QTYPE_Q2_K)     \
+    X(q3_k, GM_QTYPE_Q3_K)     \
+    X(q4_k, GM_QTYPE_Q4_K)     \
+    X(q5_k, GM_QTYPE_Q5_K)     \
+    X(q6_k, GM_QTYPE_Q6_K)     \
+    X(iq4_nl, GM_QTYPE_IQ4_NL) \
+    X(iq4_xs, GM_QTYPE_IQ4_XS)
+
+static inline gm_panelkind gm_panel_kind(gm_qtype type)
+{
+    switch (type) {
+    case GM_QTYPE_Q4_1:
+    case GM_QTYPE_Q5_1: return GM_PANEL_FLAT_MIN;
+    case GM_QTYPE_IQ4_XS: return GM_PANEL_SC32;
+    case GM_QTYPE_Q4_K:
+    case GM_QTYPE_Q5_K: return GM_PANEL_SC32_MIN;
+    case GM_QTYPE_Q3_K:
+    case GM_QTYPE_Q6_K: return GM_PANEL_SC16;
+    case GM_QTYPE_Q2_K: return GM_PANEL_SC16_MIN;
+    default: return GM_PANEL_FLAT;
+    }
+}
+
+/* code = q + zero; WIDE where codes use all eight bits. */
+#define GM_PANEL_WIDE 128
+static inline int32_t gm_panel_zero(gm_qtype type)
+{
+    switch (type) {
+    case GM_QTYPE_Q4_0: return 8;
+    case GM_QTYPE_Q5_0: return 16;
+    case GM_QTYPE_Q3_K: return 4;
+    case GM_QTYPE_Q6_K: return 32;
+    case GM_QTYPE_Q8_0:
+    case GM_QTYPE_IQ4_NL:
+    case GM_QTYPE_IQ4_XS: return GM_PANEL_WIDE;
+    default: return 0;
+    }
+}
 
 #endif

@@ -45,8 +45,7 @@ static gm_status ref_cost(const gm_backend *be, const gm_plan *p, const gm_op *o
 {
     (void)be, (void)err;
     double products = op->out ? p->vals[op->out].cols : 0;
-    if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU)
-        products *= p->vals[op->in[0]].cols;
+    if (gm_op_products(op)) products *= p->vals[op->in[0]].cols;
     *us = products * rows * 1e-3;
     return GM_OK;
 }
@@ -166,7 +165,7 @@ static gm_status ref_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err
     *r = (gm_result){0};
     GM_TRY(gm_tickets_take(&be->tickets, t, &ex, &s, err));
     GM_TRY(compute(ex, s, err));
-    *r = (gm_result){s->n_outs, ex->out};
+    *r = (gm_result){s->n_outs, ex->out, ex->values.taps};
     return GM_OK;
 }
 

@@ -61,6 +61,23 @@ static void test_maps(void **state)
     }
 }
 
+/* What was forgotten is read again; bytes around it are untouched. */
+static void test_fetch_and_forget(void **state)
+{
+    (void)state;
+    gm_mapfile m;
+    write_file(70001);
+    assert_int_equal(gm_mapfile_open(&m, path, NULL), GM_OK);
+    static const size_t parts[][2] = {{0, 0}, {1, 4095}, {0, 4096}, {100, 20000}, {65536, 4465}};
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        gm_mapfile_fetch(m.data + parts[p][0], parts[p][1]);
+        gm_mapfile_forget(m.data + parts[p][0], parts[p][1]);
+        for (size_t i = 0; i < m.size; i++)
+            assert_int_equal(m.data[i], i * 7 % 256);
+    }
+    gm_mapfile_close(&m);
+}
+
 static void test_empty_file(void **state)
 {
     (void)state;
@@ -106,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_fetch_and_forget),
         cmocka_unit_test(test_empty_file),
         cmocka_unit_test(test_refuses),
     };

@@ -121,6 +121,26 @@ static void test_alloc_refuses(void **state)
     assert_non_null(strstr(err.msg, "the moon"));
 }
 
+static void test_alloc_huge(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {0, 1, (2 << 20) - 1, 2 << 20, (5 << 20) + 3};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        uint8_t *p = NULL;
+        assert_int_equal(gm_mem_alloc_huge(&p, sizes[s], "a thing", NULL), GM_OK);
+        for (uint64_t i = 0; i < sizes[s]; i += 4096)
+            assert_int_equal(p[i], 0);
+        if (sizes[s]) p[sizes[s] - 1] = 1;
+        gm_mem_free_huge(p, sizes[s]);
+    }
+    gm_mem_free_huge(NULL, 5);
+    uint8_t *p = (uint8_t *)sizes;
+    gm_err err = {0};
+    assert_int_equal(gm_mem_alloc_huge(&p, UINT64_MAX / 2, "a thing", &err), GM_E_NOMEM);
+    assert_null(p);
+    assert_non_null(strstr(err.msg, "a thing"));
+}
+
 static void test_grow(void **state)
 {
     (void)state;
@@ -155,6 +175,7 @@ int main(void)
         cmocka_unit_test(test_size_math),     cmocka_unit_test(test_size_align),
         cmocka_unit_test(test_alloc_zeroes),  cmocka_unit_test(test_alloc_refuses),
         cmocka_unit_test(test_alloc_aligned), cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_alloc_huge),
     };
     return cmocka_run_group_tests_name("t_mem", tests, NULL, NULL);
 }

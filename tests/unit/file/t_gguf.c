@@ -337,7 +337,7 @@ static void all_value_types_survive_a_round_trip(void **state)
         {"cube", gm_qtype_find(GM_QTYPE_F16), 3, {2, 3, 5}, data[2], 60},
     };
     img g;
-    img_write(&g, &meta, &(gm_tensors){tensors, 3});
+    img_write(&g, &meta, &(gm_tensors){.at = tensors, .n = 3});
     parsed r = parse_ok(&g);
     assert_string_equal(r.f->format, "GGUF v3");
     assert_int_equal(r.f->meta.n, n);

@@ -79,7 +79,8 @@ static const char *gguf_write(folder *d, const char *name, const gm_meta *meta,
     const char *const path = file_path(d, name);
     FILE *const out = fopen(path, "wb");
     assert_non_null(out);
-    assert_int_equal(gm_gguf_write_header(out, meta, &(gm_tensors){list, n}, path, NULL), GM_OK);
+    assert_int_equal(gm_gguf_write_header(out, meta, &(gm_tensors){.at = list, .n = n}, path, NULL),
+                     GM_OK);
     for (uint32_t i = 0; i < n; i++)
         assert_int_equal(fwrite(data, 1, 32, out), 32);
     assert_int_equal(fclose(out), 0);

@@ -307,6 +307,37 @@ static void test_print(void **state)
     gm_plan_deinit(&p);
 }
 
+/* What is left of a plan is what the inputs of its products need, under the same numbers. */
+static void test_taps(void **state)
+{
+    (void)state;
+    gm_plan whole = fresh(), p = {0};
+    const gm_val x = gm_op_input_rows(&whole, EMBED, 3), h = gm_op_norm(&whole, x, &norm);
+    const gm_val a = gm_op_matmul(&whole, h, MAT), b = gm_op_matmul(&whole, h, MAT);
+    const gm_val f = gm_op_gate_up_gelu(&whole, gm_op_norm_add(&whole, a, b, &norm), TALL, TALL);
+    const gm_val y = gm_op_pick_rows(&whole, gm_op_matmul(&whole, f, SHORT));
+    const gm_val logits = gm_op_matmul(&whole, y, EMBED);
+    gm_op_output(&whole, GM_OUT_HIDDEN, y);
+    gm_op_output(&whole, GM_OUT_LOGITS, gm_op_softcap(&whole, logits, 30));
+    gm_err err = {0};
+    assert_int_equal(gm_plan_finish(&whole, &err), GM_OK);
+    gm_plan_tap_products(&p, &whole);
+    if (gm_plan_finish(&p, &err) != GM_OK) fail_msg("%s", err.msg);
+    const gm_val want[] = {h, whole.ops[whole.vals[f].op].in[0], f, y};
+    assert_int_equal(p.n_taps, 4);
+    assert_int_equal(p.n_vals, logits);
+    assert_int_equal(p.outputs[GM_OUT_HIDDEN], 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        const gm_op *const op = &p.ops[p.n_ops - 4 + i];
+        assert_int_equal(op->what, GM_OUT_TAP);
+        assert_int_equal(op->in[0], want[i]);
+    }
+    for (gm_val v = 1; v < p.n_vals; v++)
+        assert_memory_equal(&p.vals[v], &whole.vals[v], sizeof p.vals[v]);
+    gm_plan_deinit(&p);
+    gm_plan_deinit(&whole);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -324,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_rows),    cmocka_unit_test(test_positions_need_all_rows),
         cmocka_unit_test(test_outputs), cmocka_unit_test(test_nothing_hangs_loose),
         cmocka_unit_test(test_print),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_taps),
     };
     return cmocka_run_group_tests_name("t_plan", tests, setup, NULL);
 }

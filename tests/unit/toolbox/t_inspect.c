@@ -103,7 +103,7 @@ static int file_write(void **state)
                               .n_dims = 2,
                               .shape = {3, 5},
                               .size = 60};
-    const gm_tensors tensors = {&tensor, 1};
+    const gm_tensors tensors = {.at = &tensor, .n = 1};
     const uint8_t data[64] = {0};
 
     const char *const tmp = getenv("TMPDIR");

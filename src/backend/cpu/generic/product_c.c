@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Panels in portable C: any format through its quant/ function, any kind by the
+/* Products in portable C: any format through its quant/ function, multiplied by the
  * law as written. */
 
 #include "backend/cpu/kernels.h"
@@ -22,23 +22,24 @@ static void place_row(const gm_qints *b, uint32_t block_len, int32_t zero, uint3
     }
 }
 
-static void unpack(gm_qtype type, const uint8_t *const *row, size_t off, uint32_t n_blocks,
-                   gm_panel *out)
+static void unpack(gm_qtype type, const uint8_t *tile, uint32_t n_blocks, gm_panel *out)
 {
     const gm_qtype_info *const t = gm_qtype_find((uint32_t)type);
-    const int32_t zero = gm_panelfmt_find(type)->zero;
+    const int32_t zero = gm_panel_zero(type);
+    const uint32_t step = t->block_len / GM_ACT_BLOCK, n = n_blocks / step;
+    uint8_t row[GM_TILE_ROW_MAX];
     gm_qints ints;
-    const uint32_t step = t->block_len / GM_ACT_BLOCK;
     for (uint32_t r = 0; r < GM_PANEL_ROWS; r++) {
-        for (uint32_t b = 0; b < n_blocks; b += step) {
-            t->unpack(row[r] + off + (size_t)(b / step) * t->block_size, &ints);
-            place_row(&ints, t->block_len, zero, r, b, out);
+        gm_tile_row(t, tile, n, r, row);
+        for (uint32_t b = 0; b < n; b++) {
+            t->unpack(row + (size_t)b * t->block_size, &ints);
+            place_row(&ints, t->block_len, zero, r, b * step, out);
         }
     }
 }
 
 /* S and M of one row's block. */
-static gm_blocksum block_sum(const gm_panelmul *a, uint32_t b, uint32_t r, size_t col)
+static gm_blocksum block_sum(const gm_tilemul *a, int32_t zero, uint32_t b, uint32_t r, size_t col)
 {
     const gm_acts *const x = a->x;
     gm_blocksum s = {0, 0};
@@ -46,7 +47,7 @@ static gm_blocksum block_sum(const gm_panelmul *a, uint32_t b, uint32_t r, size_
         const size_t k = a->k0 + (size_t)b * GM_ACT_BLOCK + half * GM_QGROUP;
         const int8_t *const xq = x->q + col * x->k + k;
         const int32_t sum = x->sum[(col * x->k + k) / GM_QGROUP];
-        int32_t p = -a->zero * sum;
+        int32_t p = -zero * sum;
         for (uint32_t i = 0; i < GM_QGROUP; i++)
             p += a->panel->code[b][4 * half + i / 4][r][i % 4] * xq[i];
         s.s += a->panel->sc[b][half][r] * p;
@@ -55,39 +56,21 @@ static gm_blocksum block_sum(const gm_panelmul *a, uint32_t b, uint32_t r, size_
     return s;
 }
 
-static void mul(const gm_panelmul *a)
+static void mul(const gm_tilemul *a, gm_qtype type)
 {
+    const int32_t zero = gm_panel_zero(type);
+    unpack(type, a->tile, a->n_blocks, a->panel);
     for (uint32_t c = 0; c < a->n_cols; c++) {
-        const size_t col = a->col_first + c;
-        const float *const scale = a->x->scale + (col * a->x->k + a->k0) / GM_ACT_BLOCK;
+        const float *const scale = a->x->scale + (c * a->x->k + a->k0) / GM_ACT_BLOCK;
         for (uint32_t b = 0; b < a->n_blocks; b++) {
             for (uint32_t r = 0; r < GM_PANEL_ROWS; r++) {
-                const gm_blocksum s = block_sum(a, b, r, col);
+                const gm_blocksum s = block_sum(a, zero, b, r, c);
                 a->acc[c * GM_PANEL_ROWS + r] +=
                     scale[b] * (a->panel->d[b][r] * (float)s.s - a->panel->dmin[b][r] * (float)s.m);
             }
         }
     }
 }
-
-#define UNPACK(name, type)                                                                        \
-    static void name##_c(const uint8_t *const *row, size_t off, uint32_t n_blocks, gm_panel *out) \
-    {                                                                                             \
-        unpack(type, row, off, n_blocks, out);                                                    \
-    }
-
-UNPACK(q4_0, GM_QTYPE_Q4_0)
-UNPACK(q4_1, GM_QTYPE_Q4_1)
-UNPACK(q5_0, GM_QTYPE_Q5_0)
-UNPACK(q5_1, GM_QTYPE_Q5_1)
-UNPACK(q8_0, GM_QTYPE_Q8_0)
-UNPACK(q2_k, GM_QTYPE_Q2_K)
-UNPACK(q3_k, GM_QTYPE_Q3_K)
-UNPACK(q4_k, GM_QTYPE_Q4_K)
-UNPACK(q5_k, GM_QTYPE_Q5_K)
-UNPACK(q6_k, GM_QTYPE_Q6_K)
-UNPACK(iq4_nl, GM_QTYPE_IQ4_NL)
-UNPACK(iq4_xs, GM_QTYPE_IQ4_XS)
 
 /* A dot product in plain C, over and over. */
 static double spin(uint64_t n)
@@ -106,21 +89,16 @@ static double spin(uint64_t n)
     return (double)n * 256 * 2;
 }
 
-void gm_kernels_panel_c(gm_kernels *k)
+#define PRODUCT(name, type)                   \
+    static void name##_c(const gm_tilemul *a) \
+    {                                         \
+        mul(a, type);                         \
+    }
+GM_PRODUCTS(PRODUCT)
+
+void gm_kernels_product_c(gm_kernels *k)
 {
+#define FILL(name, type) k->mul[type] = name##_c;
+    GM_PRODUCTS(FILL)
     k->spin = spin;
-    k->unpack[GM_QTYPE_Q4_0] = q4_0_c;
-    k->unpack[GM_QTYPE_Q4_1] = q4_1_c;
-    k->unpack[GM_QTYPE_Q5_0] = q5_0_c;
-    k->unpack[GM_QTYPE_Q5_1] = q5_1_c;
-    k->unpack[GM_QTYPE_Q8_0] = q8_0_c;
-    k->unpack[GM_QTYPE_Q2_K] = q2_k_c;
-    k->unpack[GM_QTYPE_Q3_K] = q3_k_c;
-    k->unpack[GM_QTYPE_Q4_K] = q4_k_c;
-    k->unpack[GM_QTYPE_Q5_K] = q5_k_c;
-    k->unpack[GM_QTYPE_Q6_K] = q6_k_c;
-    k->unpack[GM_QTYPE_IQ4_NL] = iq4_nl_c;
-    k->unpack[GM_QTYPE_IQ4_XS] = iq4_xs_c;
-    for (int kind = 0; kind < GM_PANEL_KINDS; kind++)
-        k->mul[kind] = mul;
 }

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/* Tile times columns, written once for 512-bit and 256-bit registers.
+ *
+ * No include guard: product_avx512.c and product_avx2.c define the words below and
+ * include this file.
+ *
+ *     V, F, LANES         registers of integers and of floats, and how many rows they
+ *                         hold, 4 bytes each
+ *     COLUMNS             columns that share a load of codes: as many as registers allow
+ *     v_and v_or v_xor v_srl v_sll v_sra v_add32 v_sub32 v_mul32 v_set8 v_set32
+ *     v_shuffle8 v_set_table v_load (any alignment) v_store (aligned)
+ *     v_half(p, v)        the f16 in each lane's low half, as floats, to memory
+ *     v_halves(p, q)      LANES f16 at q, as floats, to memory
+ *     v_dot4(p, w, x, wide)   p + the products of four codes and four activations a lane;
+ *                         wide where codes use all eight bits
+ *     f_load f_loadu f_storeu f_set f_add f_sub f_mul f_of
+ *     NAME(x)             the function's name on this rung
+ *
+ * A format is two functions, both told the type as a constant: `scales` fills the
+ * panel's numbers for a tile, and `code` gives four columns of sixteen rows in a
+ * register. Everything happens within lanes: a row's bytes never leave its lane, and bit
+ * fields of all rows are cut at once. With few columns codes go from `code` straight
+ * into the multiplier; with many they are put into the panel once and read from there.
+ * A block's words are counted as tile.h says: its bytes by fours, without the lone f16.
+ * Byte layouts are drawn in quant/unpack*.c. */
+
+#define INLINE       static inline __attribute__((always_inline))
+#define FOR_LANES(h) for (uint32_t h = 0; h < GM_PANEL_ROWS; h += LANES)
+
+/* The low four bits of each byte, and the high four. */
+INLINE V low4(V x)
+{
+    return v_and(x, v_set8(15));
+}
+
+INLINE V high4(V x)
+{
+    return v_and(v_srl(x, 4), v_set8(15));
+}
+
+INLINE V nibble(V x, bool high)
+{
+    return high ? high4(x) : low4(x);
+}
+
+/* Bits [shift, shift + n) of each byte, for n given by its mask. */
+INLINE V bits(V x, uint32_t shift, uint8_t mask)
+{
+    return v_and(v_srl(x, (int)shift), v_set8(mask));
+}
+
+/* Word w of a block, of the rows from h on. */
+INLINE V word(const uint8_t *words, uint32_t w, uint32_t h)
+{
+    return v_load(words + GM_TILE_WORD * w + 4 * h);
+}
+
+/* Where a tile's words begin: behind the f16 of its blocks, where it has such. */
+INLINE const uint8_t *words_of(gm_qtype type, const uint8_t *tile, uint32_t n_blocks)
+{
+    switch (type) {
+    case GM_QTYPE_Q4_0:
+    case GM_QTYPE_Q5_0:
+    case GM_QTYPE_Q8_0:
+    case GM_QTYPE_IQ4_NL: return tile + (size_t)GM_TILE_HALF * n_blocks;
+    case GM_QTYPE_Q3_K:
+    case GM_QTYPE_Q6_K: return tile + GM_TILE_HALF;
+    default: return tile;
+    }
+}
+
+/* ---- codes ------------------------------------------------------------------------------ */
+
+/* Bits 4 j .. 4 j + 3 of each lane, one to a byte, as fifth bits. */
+INLINE V fifth_bits(V high, uint32_t j)
+{
+    const V four = v_and(v_srl(high, (int)(4 * j)), v_set32(15));
+    return v_sll(v_and(v_mul32(four, v_set32(0x00204081)), v_set8(1)), 4);
+}
+
+/* Columns 4 j .. 4 j + 3 of block b of a tile, of the rows from h on. */
+INLINE V code(gm_qtype type, const uint8_t *t, uint32_t b, uint32_t j, uint32_t h)
+{
+    const uint32_t half = b / 4, quarter = b % 4;
+    switch (type) {
+    case GM_QTYPE_Q4_0: return nibble(word(t, 4 * b + j % 4, h), j >= 4);
+    case GM_QTYPE_Q4_1: return nibble(word(t, 5 * b + 1 + j % 4, h), j >= 4);
+    case GM_QTYPE_Q5_0:
+        return v_or(nibble(word(t, 5 * b + 1 + j % 4, h), j >= 4),
+                    fifth_bits(word(t, 5 * b, h), j));
+    case GM_QTYPE_Q5_1:
+        return v_or(nibble(word(t, 6 * b + 2 + j % 4, h), j >= 4),
+                    fifth_bits(word(t, 6 * b + 1, h), j));
+    case GM_QTYPE_Q8_0: return v_xor(word(t, 8 * b + j, h), v_set8(0x80));
+    case GM_QTYPE_IQ4_NL:
+        return v_shuffle8(v_set_table(gm_iq4_codes), nibble(word(t, 4 * b + j % 4, h), j >= 4));
+    case GM_QTYPE_IQ4_XS:
+        return v_shuffle8(v_set_table(gm_iq4_codes), nibble(word(t, 2 + 4 * b + j % 4, h), j >= 4));
+    case GM_QTYPE_Q4_K: return bits(word(t, 4 + b / 2 * 8 + j, h), b % 2 * 4, 15);
+    case GM_QTYPE_Q5_K:
+        return v_or(bits(word(t, 12 + b / 2 * 8 + j, h), b % 2 * 4, 15),
+                    v_sll(bits(word(t, 4 + j, h), b, 1), 4));
+    case GM_QTYPE_Q6_K: /* 32 words of low bits, 16 of high ones */
+        return v_or(bits(word(t, 16 * half + quarter % 2 * 8 + j, h), quarter / 2 * 4, 15),
+                    v_sll(bits(word(t, 32 + 8 * half + j, h), 2 * quarter, 3), 4));
+    case GM_QTYPE_Q3_K: /* 8 words of high bits, 16 of low ones */
+        return v_or(bits(word(t, 8 + 8 * half + j, h), 2 * quarter, 3),
+                    v_sll(bits(word(t, j, h), b, 1), 2));
+    default: return bits(word(t, 4 + 8 * half + j, h), 2 * quarter, 3); /* Q2_K */
+    }
+}
+
+/* ---- scales ----------------------------------------------------------------------------- */
+
+/* The f16 of each of n blocks. */
+INLINE void put_halves(const uint8_t *tile, uint32_t n, float (*out)[GM_PANEL_ROWS])
+{
+    for (uint32_t b = 0; b < n; b++) {
+        FOR_LANES(h) v_halves(out[b] + h, tile + GM_TILE_HALF * b + 2 * h);
+    }
+}
+
+/* d and dmin of a word. */
+INLINE void put_pair(const uint8_t *words, uint32_t w, uint32_t b, bool negate, gm_panel *out)
+{
+    FOR_LANES(h)
+    {
+        const V both = word(words, w, h), min = v_srl(both, 16);
+        v_half(out->d[b] + h, both);
+        v_half(out->dmin[b] + h, negate ? v_xor(min, v_set32(0x8000)) : min);
+    }
+}
+
+/* Byte g % 4 of each lane of bytes[g / 4], for g = 0 .. 15, as int32: unsigned under a mask, less a
+ * bias. Group g is half g % 2 of block g / 2. */
+INLINE void put_groups(const V *bytes, uint8_t mask, int32_t bias, int32_t (*out)[2][GM_PANEL_ROWS],
+                       uint32_t h)
+{
+    for (uint32_t g = 0; g < 16; g++) {
+        const V x = v_and(v_srl(bytes[g / 4], (int)(8 * (g % 4))), v_set32(mask));
+        v_store(out[g / 2][g % 2] + h, v_sub32(x, v_set32(bias)));
+    }
+}
+
+/* Q4_K and Q5_K: three words of 6-bit scales and minima. */
+INLINE void put_k_scales(const uint8_t *t, uint32_t h, gm_panel *out)
+{
+    const V a = word(t, 1, h), b = word(t, 2, h), c = word(t, 3, h), two = v_set8(0x30);
+    const V sc[2] = {v_and(a, v_set8(63)), v_or(low4(c), v_and(v_srl(a, 2), two))};
+    const V m[2] = {v_and(b, v_set8(63)), v_or(high4(c), v_and(v_srl(b, 2), two))};
+    for (uint32_t i = 0; i < 8; i++) {
+        const int shift = (int)(8 * (i % 4));
+        v_store(out->sc[i][0] + h, v_and(v_srl(sc[i / 4], shift), v_set32(63)));
+        v_store(out->m[i][0] + h, v_and(v_srl(m[i / 4], shift), v_set32(63)));
+    }
+}
+
+/* Q6_K: sixteen signed bytes. */
+INLINE void put_q6_scales(const uint8_t *t, uint32_t h, gm_panel *out)
+{
+    for (uint32_t g = 0; g < 16; g++) {
+        const V x = v_sll(word(t, 48 + g / 4, h), (int)(24 - 8 * (g % 4)));
+        v_store(out->sc[g / 2][g % 2] + h, v_sra(x, 24));
+    }
+}
+
+/* Q3_K: three words of 6-bit scales, 32 too large. */
+INLINE void put_q3_scales(const uint8_t *t, uint32_t h, gm_panel *out)
+{
+    const V a = word(t, 24, h), b = word(t, 25, h), c = word(t, 26, h), two = v_set8(0x30);
+    const V sc[4] = {v_or(low4(a), v_and(v_sll(c, 4), two)), v_or(low4(b), v_and(v_sll(c, 2), two)),
+                     v_or(high4(a), v_and(c, two)), v_or(high4(b), v_and(v_srl(c, 2), two))};
+    put_groups(sc, 63, 32, out->sc, h);
+}
+
+/* Q2_K: sixteen bytes of a scale and a minimum. */
+INLINE void put_q2_scales(const uint8_t *t, uint32_t h, gm_panel *out)
+{
+    V sc[4], m[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        sc[i] = word(t, i, h);
+        m[i] = v_srl(sc[i], 4);
+    }
+    put_groups(sc, 15, 0, out->sc, h);
+    put_groups(m, 15, 0, out->m, h);
+}
+
+/* IQ4_XS: d and the scales' high bits, then a word of their low ones. */
+INLINE void put_iq4_scales(const uint8_t *t, uint32_t h, gm_panel *out)
+{
+    const V first = word(t, 0, h), lows = word(t, 1, h);
+    v_half(out->d[0] + h, first);
+    for (uint32_t s = 0; s < 8; s++) {
+        const V low = v_and(v_srl(lows, (int)(4 * s)), v_set32(15));
+        const V high = v_and(v_srl(first, (int)(16 + 2 * s)), v_set32(3));
+        v_store(out->sc[s][0] + h, v_sub32(v_or(low, v_sll(high, 4)), v_set32(32)));
+    }
+}
+
+/* Fills the numbers of the panel that the type's kind reads. */
+INLINE void scales(gm_qtype type, const uint8_t *tile, const uint8_t *t, uint32_t n, gm_panel *out)
+{
+    switch (type) {
+    case GM_QTYPE_Q4_0:
+    case GM_QTYPE_Q5_0:
+    case GM_QTYPE_Q8_0:
+    case GM_QTYPE_IQ4_NL: put_halves(tile, n, out->d); break;
+    case GM_QTYPE_Q4_1: /* minima are stored as an offset to add; ours is subtracted */
+    case GM_QTYPE_Q5_1:
+        for (uint32_t b = 0; b < n; b++)
+            put_pair(t, (type == GM_QTYPE_Q4_1 ? 5 : 6) * b, b, true, out);
+        break;
+    case GM_QTYPE_Q4_K:
+    case GM_QTYPE_Q5_K:
+        put_pair(t, 0, 0, false, out);
+        FOR_LANES(h) put_k_scales(t, h, out);
+        break;
+    case GM_QTYPE_Q6_K:
+        put_halves(tile, 1, out->d);
+        FOR_LANES(h) put_q6_scales(t, h, out);
+        break;
+    case GM_QTYPE_Q3_K:
+        put_halves(tile, 1, out->d);
+        FOR_LANES(h) put_q3_scales(t, h, out);
+        break;
+    case GM_QTYPE_Q2_K:
+        put_pair(t, 20, 0, false, out);
+        FOR_LANES(h) put_q2_scales(t, h, out);
+        break;
+    default: FOR_LANES(h) put_iq4_scales(t, h, out); break; /* IQ4_XS */
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+typedef struct column {
+    const int8_t *q;
+    const float *scale;
+    const int32_t *sum;
+} column;
+
+INLINE V four_of(const int8_t *q)
+{
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return v_set32(four);
+}
+
+/* d * S - dmin * M of one block and column, for the rows from h on. p[half] are the sums of codes
+ * times activations, less zero times the activations. */
+INLINE F block_value(const gm_panel *w, uint32_t b, uint32_t h, gm_panelkind kind, const V p[2],
+                     const int32_t *sum)
+{
+    const bool by16 = kind == GM_PANEL_SC16 || kind == GM_PANEL_SC16_MIN;
+    const bool scaled = kind >= GM_PANEL_SC32;
+    const uint32_t at = scaled ? 0 : b;
+    V s = v_add32(p[0], p[1]);
+    if (by16) {
+        s = v_add32(v_mul32(p[0], v_load(w->sc[b][0] + h)), v_mul32(p[1], v_load(w->sc[b][1] + h)));
+    } else if (scaled) {
+        s = v_mul32(s, v_load(w->sc[b][0] + h));
+    }
+    const F ds = f_mul(f_load(w->d[at] + h), f_of(s));
+    if (kind == GM_PANEL_FLAT || kind == GM_PANEL_SC32 || kind == GM_PANEL_SC16) return ds;
+
+    V m = v_set32(sum[0] + sum[1]);
+    if (by16) {
+        m = v_add32(v_mul32(v_set32(sum[0]), v_load(w->m[b][0] + h)),
+                    v_mul32(v_set32(sum[1]), v_load(w->m[b][1] + h)));
+    } else if (scaled) {
+        m = v_mul32(m, v_load(w->m[b][0] + h));
+    }
+    return f_sub(ds, f_mul(f_load(w->dmin[at] + h), f_of(m)));
+}
+
+/* The tile times n columns from `first` on, for the rows from h on; codes come from the panel, or
+ * from the tile's words t where there are any. All but a and first are known to the compiler. */
+INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, uint32_t first, int n,
+                        uint32_t h)
+{
+    const gm_panelkind kind = gm_panel_kind(type);
+    const bool wide = gm_panel_zero(type) == GM_PANEL_WIDE;
+    const int32_t zero = wide && !V_DOT4_UNSIGNED ? 0 : gm_panel_zero(type);
+    column x[COLUMNS];
+    F acc[COLUMNS];
+    for (int c = 0; c < n; c++) {
+        const size_t at = (first + (size_t)c) * a->x->k + a->k0;
+        x[c] = (column){a->x->q + at, a->x->scale + at / GM_ACT_BLOCK, a->x->sum + at / GM_QGROUP};
+        acc[c] = f_loadu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h);
+    }
+    for (uint32_t b = 0; b < a->n_blocks; b++) {
+        V p[COLUMNS][2];
+        for (int c = 0; c < n; c++) {
+            p[c][0] = v_set32(-zero * x[c].sum[2 * b]);
+            p[c][1] = v_set32(-zero * x[c].sum[2 * b + 1]);
+        }
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < 8; j++) {
+            const V w = t ? code(type, t, b, j, h) : v_load(a->panel->code[b][j][h]);
+            for (int c = 0; c < n; c++)
+                p[c][j / 4] = v_dot4(p[c][j / 4], w, four_of(x[c].q + 32 * b + 4 * j), wide);
+        }
+        for (int c = 0; c < n; c++) {
+            const F v = block_value(a->panel, b, h, kind, p[c], x[c].sum + 2 * b);
+            acc[c] = f_add(acc[c], f_mul(f_set(x[c].scale[b]), v));
+        }
+    }
+    for (int c = 0; c < n; c++)
+        f_storeu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h, acc[c]);
+}
+
+/* Up to COLUMNS columns from `first` on. */
+INLINE void mul_set(const gm_tilemul *a, gm_qtype type, const uint8_t *t, uint32_t first,
+                    uint32_t h)
+{
+    const uint32_t n = a->n_cols - first;
+    if (n >= COLUMNS)
+        mul_columns(a, type, t, first, COLUMNS, h);
+    else if (n == 3)
+        mul_columns(a, type, t, first, COLUMNS < 3 ? COLUMNS : 3, h);
+    else if (n == 2)
+        mul_columns(a, type, t, first, 2, h);
+    else
+        mul_columns(a, type, t, first, 1, h);
+}
+
+INLINE void put_codes(const gm_tilemul *a, gm_qtype type, const uint8_t *t)
+{
+    for (uint32_t b = 0; b < a->n_blocks; b++) {
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < 8; j++) {
+            FOR_LANES(h) v_store(a->panel->code[b][j][h], code(type, t, b, j, h));
+        }
+    }
+}
+
+INLINE void mul(const gm_tilemul *a, gm_qtype type)
+{
+    const uint8_t *const t = words_of(type, a->tile, a->n_blocks);
+    scales(type, a->tile, t, a->n_blocks, a->panel);
+    if (a->n_cols <= COLUMNS) {
+        FOR_LANES(h) mul_set(a, type, t, 0, h);
+        return;
+    }
+    put_codes(a, type, t);
+    FOR_LANES(h)
+    {
+        for (uint32_t c = 0; c < a->n_cols; c += COLUMNS)
+            mul_set(a, type, NULL, c, h);
+    }
+}
+
+#define PRODUCT(name, type)                     \
+    static void NAME(name)(const gm_tilemul *a) \
+    {                                           \
+        mul(a, type);                           \
+    }
+GM_PRODUCTS(PRODUCT)
+
+void NAME(gm_kernels_product)(gm_kernels *k)
+{
+#define FILL(name, type) k->mul[type] = NAME(name);
+    GM_PRODUCTS(FILL)
+    k->spin = spin;
+}
+
+#undef FOR_LANES
