@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "gemmule_tools.h"
 #include "interrupt.h"
@@ -10,7 +11,7 @@
 #include "progress.h"
 
 typedef struct convert_opts {
-    const char *type, *head_type;
+    const char *type, *head_type, *calibrate;
     gm_argnum threads;
     bool plain, force, help;
 } convert_opts;
@@ -29,6 +30,13 @@ static const gm_argrow convert_rows[] = {
      .offset = offsetof(convert_opts, head_type),
      .help = "of the head, which mostly is the embedding too\n"
              "(default: the mix's; q6_k where the type is smaller)"},
+    {.name = "calibrate",
+     .value = "TEXT",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(convert_opts, calibrate),
+     .help = "a file with text like what the model will be used for:\n"
+             "SOURCE reads it first, and errors are made small where\n"
+             "it matters for that text"},
     {.name = "plain",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(convert_opts, plain),
@@ -84,6 +92,44 @@ static void say_plan(const gm_convert_info *info, const char *path)
     if (info->n_skipped) gm_say_note("%u tensors for images are left out", info->n_skipped);
 }
 
+/* ---- importance ------------------------------------------------------------------------ */
+
+static bool text_read(const char *path, gm_bytes *text)
+{
+    char part[65536];
+    FILE *const f = fopen(path, "rb");
+    size_t n = 0;
+    while (f && (n = fread(part, 1, sizeof part, f)) > 0)
+        gm_bytes_put(text, part, n);
+    const bool ok = f && !ferror(f);
+    if (!ok) gm_say_failed("%s: cannot be read: %s", path, strerror(errno));
+    if (f) fclose(f);
+    return ok;
+}
+
+/* Reads the text with the source. */
+static int calibrate(const char *source, const char *path, gm_bar *bar, gm_importance **out)
+{
+    gm_err err = {0};
+    gm_bytes text = {0};
+    gm_model *m = NULL;
+    if (!text_read(path, &text)) return GM_EXIT_FAILED;
+    gm_calibrate_opts o = gm_calibrate_opts_default();
+    o.text = text.p;
+    o.len = text.len;
+    o.progress = gm_bar_tell;
+    o.progress_ctx = bar;
+    gm_status status = gm_model_open(&m, source, &err);
+    if (status == GM_OK) status = gm_calibrate(out, m, &o, &err);
+    gm_model_close(m);
+    gm_bytes_free(&text);
+    gm_bar_erase(bar);
+    if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
+    return status == GM_OK ? GM_EXIT_OK : gm_say_failed("%s", err.msg);
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
 static int convert(const char *source, const char *path, const gm_convert_opts *opts, gm_bar *bar)
 {
     gm_err err = {0};
@@ -123,7 +169,12 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     c.progress_ctx = &bar;
     gm_interrupt_guard();
     gm_interrupt_hold(NULL);
-    const int code = convert(words->at[0], words->at[1], &c, &bar);
+    int code = GM_EXIT_OK;
+    gm_importance *importance = NULL;
+    if (o->calibrate) code = calibrate(words->at[0], o->calibrate, &bar, &importance);
+    c.importance = importance;
+    if (code == GM_EXIT_OK) code = convert(words->at[0], words->at[1], &c, &bar);
+    gm_importance_free(importance);
     gm_interrupt_release();
     return code;
 }
@@ -141,7 +192,7 @@ const gm_command gm_cmd_convert = {
         "whole. From a source that is quantised already, q8_0 or more bits is best.",
     .examples = "gemmule convert gemma-3-4b-it gemma-3-4b-it.gguf\n"
                 "gemmule convert gemma-3-27b-it small.gguf --type q4_k_m\n"
-                "gemmule convert big.gguf half.gguf --type q8_0",
+                "gemmule convert gemma-3-1b-it 1b.gguf --type q4_0 --calibrate letters.txt",
     .groups = groups,
     .opts_size = sizeof(convert_opts),
     .run = run,

@@ -43,6 +43,15 @@ works "$G" convert --plain "$source" "$work/plain.gguf" --type q4_k_m
 check "plain rounding is another file of the same size" eval \
     '! cmp -s "$work/out.gguf" "$work/plain.gguf" &&
      [ "$(stat -c %s "$work/out.gguf")" = "$(stat -c %s "$work/plain.gguf")" ]'
+head -c 4000 README.md >"$dir/text"
+works "$G" convert --calibrate "$dir/text" "$source" "$work/calibrated.gguf" --type q4_k_m
+check "calibration makes another file of the same size" eval \
+    '! cmp -s "$work/out.gguf" "$work/calibrated.gguf" &&
+     [ "$(stat -c %s "$work/out.gguf")" = "$(stat -c %s "$work/calibrated.gguf")" ]'
+refused 1 "$dir/no-text: cannot be read" \
+    "$G" convert --calibrate "$dir/no-text" "$source" "$work/x.gguf"
+: >"$dir/empty"
+refused 1 'text' "$G" convert --calibrate "$dir/empty" "$source" "$work/x.gguf"
 rm "$work"/[!s]*
 
 # The command line.
