@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The search for a block's numbers, written once in the compiler's own vectors.
- * No include guard: fit_c.c and fit_avx2.c include this file after defining
+ * No include guard: fit_c.c, fit_avx2.c and fit_avx512.c include this file after
+ * defining
  *
  *     NAME(x)          the function's name on their rung
  *     LANES, vf        floats in a register, and that register; gcc 12 would take the
@@ -22,8 +23,7 @@
  * So the search goes round in circles. What decides the result is where it
  * starts, because codes hold each other in place: a group starts from a dozen or
  * two scales around max|x| / max|q|, each with its codes and then the scale that
- * is best for these codes. A finer start or more circles gain less than 0.5 % of
- * the error (docs/QUANT.md has the table).
+ * is best for these codes. docs/QUANT.md says what more of them would gain.
  *
  * The floats are rounded to f16 before codes are chosen, so codes answer to the
  * scale that readers will see. Plain rounding is one of the candidates and the

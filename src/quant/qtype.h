@@ -12,9 +12,9 @@
  *     value = (d * sc) * q - dmin * m
  *
  * so a format is described by two functions, which take a block apart into
- * gm_qints and put it together. The exact values and the integer block sums that fast kernels must
- * reproduce both follow from it (quant/dot.h). Adding a format is two
- * functions and one row of the table. */
+ * gm_qints and put it together. The exact values and the integer block sums that
+ * fast kernels must reproduce both follow from it (quant/dot.h). Adding a format
+ * is two functions and one row of the table. */
 
 #include <stdbool.h>
 #include <stddef.h>
