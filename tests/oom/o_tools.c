@@ -148,12 +148,8 @@ static void plan_text(void **state)
 int main(void)
 {
     const struct CMUnitTest o_tools[] = {
-        cmocka_unit_test(synth),
-        cmocka_unit_test(convert),
-        cmocka_unit_test(calibrate),
-        cmocka_unit_test(compare),
-        cmocka_unit_test(inspect),
-        cmocka_unit_test(plan_text),
+        cmocka_unit_test(synth),   cmocka_unit_test(convert), cmocka_unit_test(calibrate),
+        cmocka_unit_test(compare), cmocka_unit_test(inspect), cmocka_unit_test(plan_text),
     };
     return cmocka_run_group_tests(o_tools, begin, end);
 }
