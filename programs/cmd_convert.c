@@ -3,15 +3,14 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "gemmule_tools.h"
 #include "interrupt.h"
-#include "output.h"
 #include "progress.h"
+#include "session.h"
 
 typedef struct convert_opts {
-    const char *type, *head_type, *calibrate;
+    const char *type, *head_type, *text;
     gm_argnum threads;
     bool plain, force, help;
 } convert_opts;
@@ -33,10 +32,10 @@ static const gm_argrow convert_rows[] = {
     {.name = "calibrate",
      .value = "TEXT",
      .kind = GM_ARG_TEXT,
-     .offset = offsetof(convert_opts, calibrate),
-     .help = "a file with text like what the model will be used for:\n"
-             "SOURCE reads it first, and errors are made small where\n"
-             "it matters for that text"},
+     .offset = offsetof(convert_opts, text),
+     .help = "a text file like what the model will be used for: it\n"
+             "is read with SOURCE first, and the columns that it\n"
+             "makes much use of keep more of their precision"},
     {.name = "plain",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(convert_opts, plain),
@@ -92,64 +91,70 @@ static void say_plan(const gm_convert_info *info, const char *path)
     if (info->n_skipped) gm_say_note("%u tensors for images are left out", info->n_skipped);
 }
 
-/* ---- importance ------------------------------------------------------------------------ */
+/* What is to be done, and with what. */
+typedef struct job {
+    const char *source, *path;
+    gm_convert_opts opts;
+    const gm_bytes *text; /* NULL: none to calibrate with */
+    gm_importance *importance;
+    gm_bar bar;
+} job;
 
-static bool text_read(const char *path, gm_bytes *text)
+static gm_status calibrate(job *j, gm_err *err)
 {
-    char part[65536];
-    FILE *const f = fopen(path, "rb");
-    size_t n = 0;
-    while (f && (n = fread(part, 1, sizeof part, f)) > 0)
-        gm_bytes_put(text, part, n);
-    const bool ok = f && !ferror(f);
-    if (!ok) gm_say_failed("%s: cannot be read: %s", path, strerror(errno));
-    if (f) fclose(f);
-    return ok;
-}
-
-/* Reads the text with the source. */
-static int calibrate(const char *source, const char *path, gm_bar *bar, gm_importance **out)
-{
-    gm_err err = {0};
-    gm_bytes text = {0};
-    gm_model *m = NULL;
-    if (!text_read(path, &text)) return GM_EXIT_FAILED;
     gm_calibrate_opts o = gm_calibrate_opts_default();
-    o.text = text.p;
-    o.len = text.len;
+    o.text = j->text->len ? j->text->p : "";
+    o.len = j->text->len;
     o.progress = gm_bar_tell;
-    o.progress_ctx = bar;
-    gm_status status = gm_model_open(&m, source, &err);
-    if (status == GM_OK) status = gm_calibrate(out, m, &o, &err);
+    o.progress_ctx = &j->bar;
+    o.engine.n_threads = j->opts.n_threads;
+    gm_model *m = NULL;
+    gm_status status = gm_model_open(&m, j->source, err);
+    if (status == GM_OK) status = gm_calibrate(&j->importance, m, &o, err);
     gm_model_close(m);
-    gm_bytes_free(&text);
-    gm_bar_erase(bar);
-    if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
-    return status == GM_OK ? GM_EXIT_OK : gm_say_failed("%s", err.msg);
+    gm_bar_erase(&j->bar);
+    if (status != GM_OK) return status;
+    fprintf(stderr, "read the text in %.1f s\n", gm_bar_seconds(&j->bar));
+    j->opts.importance = j->importance;
+    j->bar = gm_bar_begin();
+    return GM_OK;
 }
 
-/* ---- the command ----------------------------------------------------------------------- */
+/* A target that cannot be is refused before the text is read, which may take long. */
+static gm_status convert(job *j, gm_convert_info *info, gm_err *err)
+{
+    gm_convert *c = NULL;
+    gm_status status = gm_convert_open(&c, j->source, j->path, &j->opts, err);
+    if (status == GM_OK) {
+        gm_convert_describe(c, info);
+        say_plan(info, j->path);
+    }
+    if (status == GM_OK && j->text) {
+        gm_convert_close(c);
+        c = NULL;
+        status = calibrate(j, err);
+        if (status == GM_OK) status = gm_convert_open(&c, j->source, j->path, &j->opts, err);
+    }
+    if (status == GM_OK) status = gm_convert_run(c, err);
+    gm_convert_close(c);
+    return status;
+}
 
-static int convert(const char *source, const char *path, const gm_convert_opts *opts, gm_bar *bar)
+static int run_job(job *j)
 {
     gm_err err = {0};
-    gm_convert *c = NULL;
     gm_convert_info info = {.size = sizeof info};
-    gm_status status = gm_convert_open(&c, source, path, opts, &err);
-    if (status == GM_OK) {
-        gm_convert_describe(c, &info);
-        say_plan(&info, path);
-        status = gm_convert_run(c, &err);
-    }
-    gm_convert_close(c);
-    gm_bar_erase(bar);
+    const gm_status status = convert(j, &info, &err);
+    gm_importance_free(j->importance);
+    gm_bar_erase(&j->bar);
     if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) return fail(status, &err);
     char speed[16];
-    const double seconds = gm_bar_seconds(bar);
+    const double seconds = gm_bar_seconds(&j->bar);
     fprintf(stderr,
-            "wrote %s in %.1f s, %s of the source a second; to try it: gemmule chat -m %s\n", path,
-            seconds, gm_size_text((uint64_t)((double)info.source_size / seconds), speed), path);
+            "wrote %s in %.1f s, %s of the source a second; to try it: gemmule chat -m %s\n",
+            j->path, seconds, gm_size_text((uint64_t)((double)info.source_size / seconds), speed),
+            j->path);
     return GM_EXIT_OK;
 }
 
@@ -158,24 +163,27 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     const convert_opts *const o = opts;
     if (words->n != 2)
         return gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
-    gm_bar bar = gm_bar_begin();
-    gm_convert_opts c = gm_convert_opts_default();
-    if (o->type) c.type = o->type;
-    c.head_type = o->head_type;
-    c.plain = o->plain;
-    c.force = o->force;
-    c.n_threads = (uint32_t)o->threads.whole;
-    c.progress = gm_bar_tell;
-    c.progress_ctx = &bar;
+    if (o->text && o->plain)
+        return gm_args_refuse(self, "--plain looks at no text, expected it or --calibrate");
+    job j = {.source = words->at[0],
+             .path = words->at[1],
+             .opts = gm_convert_opts_default(),
+             .bar = gm_bar_begin()};
+    gm_bytes text = {0};
+    int code = o->text ? gm_text_read(o->text, &text) : GM_EXIT_OK;
+    if (o->text) j.text = &text;
+    if (o->type) j.opts.type = o->type;
+    j.opts.head_type = o->head_type;
+    j.opts.plain = o->plain;
+    j.opts.force = o->force;
+    j.opts.n_threads = (uint32_t)o->threads.whole;
+    j.opts.progress = gm_bar_tell;
+    j.opts.progress_ctx = &j.bar;
     gm_interrupt_guard();
     gm_interrupt_hold(NULL);
-    int code = GM_EXIT_OK;
-    gm_importance *importance = NULL;
-    if (o->calibrate) code = calibrate(words->at[0], o->calibrate, &bar, &importance);
-    c.importance = importance;
-    if (code == GM_EXIT_OK) code = convert(words->at[0], words->at[1], &c, &bar);
-    gm_importance_free(importance);
+    if (code == GM_EXIT_OK) code = run_job(&j);
     gm_interrupt_release();
+    gm_bytes_free(&text);
     return code;
 }
 
@@ -192,7 +200,7 @@ const gm_command gm_cmd_convert = {
         "whole. From a source that is quantised already, q8_0 or more bits is best.",
     .examples = "gemmule convert gemma-3-4b-it gemma-3-4b-it.gguf\n"
                 "gemmule convert gemma-3-27b-it small.gguf --type q4_k_m\n"
-                "gemmule convert gemma-3-1b-it 1b.gguf --type q4_0 --calibrate letters.txt",
+                "gemmule convert gemma-3-1b-it small.gguf --type q3_k --calibrate letters.txt",
     .groups = groups,
     .opts_size = sizeof(convert_opts),
     .run = run,

@@ -13,6 +13,7 @@ extern const gm_command gm_cmd_inspect;
 extern const gm_command gm_cmd_tokenize;
 extern const gm_command gm_cmd_logits;
 extern const gm_command gm_cmd_convert;
+extern const gm_command gm_cmd_compare;
 extern const gm_command gm_cmd_synth;
 
 #endif

@@ -6,6 +6,7 @@
 #include "session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -132,20 +133,30 @@ uint32_t gm_text_flags(const gm_text_args *args)
 /* ---- the prompt ---------------------------------------------------------------------- */
 
 /* More than any context has room for; stops the endless files of /dev. */
-#define STDIN_MAX (1u << 30)
+#define TEXT_MAX (1u << 30)
 
-static int read_stdin(gm_bytes *out)
+static int read_all(int fd, const char *name, gm_bytes *out)
 {
     char chunk[65536];
     for (;;) {
-        const ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        const ssize_t n = read(fd, chunk, sizeof chunk);
         if (n == 0) return GM_EXIT_OK;
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return gm_say_failed("standard input: %s", strerror(errno));
+        if (n < 0) return gm_say_failed("%s: %s", name, strerror(errno));
         gm_bytes_put(out, chunk, (size_t)n);
-        if (out->len > STDIN_MAX)
-            return gm_say_failed("standard input: more than %u bytes are no prompt", STDIN_MAX);
+        if (out->len > TEXT_MAX)
+            return gm_say_failed("%s: has more than %u bytes, expected a text", name, TEXT_MAX);
     }
+}
+
+int gm_text_read(const char *path, gm_bytes *out)
+{
+    const bool dash = strcmp(path, "-") == 0;
+    const int fd = dash ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return gm_say_failed("%s: %s", path, strerror(errno));
+    const int code = read_all(fd, dash ? "standard input" : path, out);
+    if (!dash) close(fd);
+    return code;
 }
 
 int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out)
@@ -155,7 +166,7 @@ int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out)
         return gm_args_refuse(cmd, "there is no prompt: write it behind the options or pipe it "
                                    "to standard input");
     }
-    if (words->n == 0 || dash) return read_stdin(out);
+    if (words->n == 0 || dash) return gm_text_read("-", out);
     for (size_t i = 0; i < words->n; i++) {
         if (i) gm_bytes_put(out, " ", 1);
         gm_bytes_put(out, words->at[i], strlen(words->at[i]));

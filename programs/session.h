@@ -47,6 +47,9 @@ extern const gm_argrow gm_general_rows[];
  * Free the bytes with gm_bytes_free. */
 int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out);
 
+/* All of a file, or of standard input where the path is "-". */
+int gm_text_read(const char *path, gm_bytes *out);
+
 /* ---- a model at work ----------------------------------------------------------------- */
 
 /* All-zero is a closed one. */

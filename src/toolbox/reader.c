@@ -6,7 +6,10 @@
 #include "base/mem.h"
 #include "text/tokenizer.h"
 
-/* 256 rows of logits of a Gemma 3; 16 rows of the inputs of all products of the 27B. */
+/* Few enough that Ctrl-C, which is noticed between steps, does not wait long; enough that taking
+ * weights apart costs little beside multiplying them. */
+#define MOST_ROWS 64u
+/* 16 rows of the inputs of all products of the 27B, the most that anybody asks for. */
 #define STEP_SIZE ((uint64_t)256 << 20)
 
 static gm_status put_id(gm_ids *ids, int32_t id, gm_err *err)
@@ -23,7 +26,7 @@ static gm_status cut(gm_pages *p, const gm_ids *text, int32_t bos, gm_err *err)
         GM_TRY(put_id(&p->ids, text->at[i], err));
     }
     if (p->ids.n < 2 || p->ids.n > UINT32_MAX) {
-        return gm_fail(err, GM_E_ARG, 0, "text: it has %zu tokens, expected 2 to %" PRIu32,
+        return gm_fail(err, GM_E_FORMAT, 0, "text: it has %zu tokens, expected 2 to %" PRIu32,
                        p->ids.n, UINT32_MAX);
     }
     return GM_OK;
@@ -70,7 +73,7 @@ int32_t gm_pages_target(const gm_pages *p, uint32_t at)
 
 uint32_t gm_reader_rows(uint64_t row_size)
 {
-    uint32_t rows = GM_RUNNER_ROWS;
+    uint32_t rows = MOST_ROWS;
     while (rows > 1 && rows > STEP_SIZE / row_size)
         rows /= 2;
     return rows;

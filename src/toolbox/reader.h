@@ -43,8 +43,8 @@ typedef struct gm_reader {
     gm_step *step;
 } gm_reader;
 
-/* The most rows of a step, a power of two, whose row_size bytes each fit into 256 MiB: what a step
- * brings back should not take more memory than a small model. */
+/* The most rows of a step, a power of two up to 64, whose row_size bytes each fit into 256 MiB: what
+ * a step brings back should not take more memory than a small model. */
 uint32_t gm_reader_rows(uint64_t row_size);
 
 /* cfg says rows, and the plan where it is not the model's; a failed or all-zero reader is

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 works "$G" --help
 check "help is no error" err_is ''
 overall=$out
-for command in run chat inspect tokenize logits bench synth; do
+for command in run chat inspect tokenize logits bench compare synth; do
     check "help names $command" out_matches "$newline  $command +[a-z]"
 done
 works "$G" -h
@@ -34,10 +34,11 @@ declare -A options=(
     [tokenize]='-m --no-bos --no-special --json -v -h'
     [logits]='-m --ctx --backend --threads --kv-type --isa --tokens --top --no-bos --no-special --json -v -h'
     [bench]='-m --backend --threads --kv-type --isa -p -n -d -b -r --check --csv --json -v -h'
+    [compare]='--text --ctx --backend --threads --kv-type --isa --json -v -h'
     [synth]='--size --type --head-type --seed --force -h'
 )
 examples=$(grep -E '^  gemmule ' <<<"$overall")
-for command in run chat inspect tokenize logits bench synth; do
+for command in run chat inspect tokenize logits bench compare synth; do
     works "$G" "$command" --help
     text=$out
     for option in ${options[$command]}; do

@@ -42,6 +42,33 @@ static gm_status made_from_folder(gm_err *err)
     return status;
 }
 
+static gm_status measured(gm_err *err)
+{
+    gm_importance *imp = NULL;
+    gm_calibrate_opts o = gm_calibrate_opts_default();
+    o.text = "a text";
+    o.len = 6;
+    o.engine.n_ctx = 8;
+    o.engine.n_threads = 2;
+    const gm_status status = gm_calibrate(&imp, model, &o, err);
+    assert_true((status == GM_OK) == (imp != NULL));
+    gm_importance_free(imp);
+    return status;
+}
+
+static gm_status compared(gm_err *err)
+{
+    gm_compare_opts o = gm_compare_opts_default();
+    gm_compare_result r = {.size = sizeof r};
+    o.text = "a text";
+    o.len = 6;
+    o.engine.n_ctx = 8;
+    o.engine.n_threads = 2;
+    const gm_status status = gm_compare_run(model, model, &o, &r, err);
+    assert_true((status == GM_OK) == (r.n_tokens > 0));
+    return status;
+}
+
 static gm_status inspected(gm_err *err)
 {
     gm_modelfile *f = NULL;
@@ -94,6 +121,18 @@ static void convert(void **state)
     oom_sweep("convert", made_from_folder);
 }
 
+static void calibrate(void **state)
+{
+    (void)state;
+    oom_sweep("calibrate", measured);
+}
+
+static void compare(void **state)
+{
+    (void)state;
+    oom_sweep("compare", compared);
+}
+
 static void inspect(void **state)
 {
     (void)state;
@@ -109,10 +148,8 @@ static void plan_text(void **state)
 int main(void)
 {
     const struct CMUnitTest o_tools[] = {
-        cmocka_unit_test(synth),
-        cmocka_unit_test(convert),
-        cmocka_unit_test(inspect),
-        cmocka_unit_test(plan_text),
+        cmocka_unit_test(synth),   cmocka_unit_test(convert), cmocka_unit_test(calibrate),
+        cmocka_unit_test(compare), cmocka_unit_test(inspect), cmocka_unit_test(plan_text),
     };
     return cmocka_run_group_tests(o_tools, begin, end);
 }
