@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/guard.h"
 #include "base/mem.h"
 
 #define SPINS_BETWEEN_JOBS 2000 /* about 100 us */
@@ -34,6 +35,7 @@ struct gm_workers {
     atomic_bool stop;
     gm_job *job;
     void *ctx;
+    bool guarded;       /* the caller is, and so are the workers in its job */
     atomic_uint n_left; /* workers still in the job */
     char apart[64];     /* what workers write and what they watch lie in different cache lines */
     atomic_uint n_here; /* workers at the barrier */
@@ -68,7 +70,9 @@ static void *worker_main(void *arg)
     worker *const me = arg;
     gm_workers *const w = me->crew;
     for (uint32_t seen = 0; await_job(w, seen); seen++) {
+        const bool before = gm_guard_set(w->guarded);
         w->job(w->ctx, me->index);
+        gm_guard_set(before);
         atomic_fetch_sub(&w->n_left, 1);
     }
     return NULL;
@@ -86,6 +90,7 @@ void gm_workers_run(gm_workers *w, gm_job *job, void *ctx)
 {
     w->job = job;
     w->ctx = ctx;
+    w->guarded = gm_guard_is_on();
     atomic_store(&w->n_left, w->n - 1);
     if (w->n > 1) announce(w);
     job(ctx, 0);
