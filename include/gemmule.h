@@ -65,6 +65,10 @@ typedef struct gm_err {
     char msg[496]; /* one sentence, no newline, safe to show          */
 } gm_err;
 
+/* Told now and then by what takes long, on the thread that called it: bytes done, and of how many.
+ * It answers 0 to go on; anything else cancels, and the call fails with GM_E_CANCEL. */
+typedef int (*gm_progress_fn)(void *ctx, uint64_t done, uint64_t total);
+
 /* ---- model --------------------------------------------------------------------------- */
 
 typedef struct gm_model gm_model;
@@ -130,6 +134,8 @@ typedef struct gm_engine_opts {
     const char *backend; /* "auto" (also NULL), or a name that gm_backend_name lists           */
     const char *kv_type; /* "f32", "f16" or "q8_0"; NULL: f16, and f32 on the ref backends     */
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
+    gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
+    void *progress_ctx;
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 

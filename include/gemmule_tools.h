@@ -59,9 +59,6 @@ void gm_text_free(char *text);
 
 /* ---- synthetic models ------------------------------------------------------------------ */
 
-/* Told now and then; answers 0 to cancel. */
-typedef int (*gm_progress_fn)(void *ctx, uint64_t done, uint64_t total);
-
 typedef struct gm_synth_opts {
     uint32_t size;
     uint32_t force;        /* 1: replace a file that is there                              */

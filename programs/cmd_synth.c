@@ -4,11 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include <time.h>
-#include <unistd.h>
-
+#include "bar.h"
 #include "gemmule_tools.h"
-#include "interrupt.h"
 #include "session.h"
 
 typedef struct synth_opts {
@@ -57,67 +54,26 @@ static const gm_arggroup groups[] = {
     {0},
 };
 
-/* ---- the bar --------------------------------------------------------------------------- */
-
-#define BAR_WIDTH 30
-
-typedef struct bar {
-    bool shown; /* standard error is a terminal */
-    double start_s, drawn_s;
-    uint64_t total;
-} bar;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int bar_tell(void *ctx, uint64_t done, uint64_t total)
-{
-    bar *const b = ctx;
-    const double now = now_s();
-    b->total = total;
-    if (b->shown && total && now - b->drawn_s >= 0.1) {
-        char bytes[16], speed[16];
-        const double share = (double)done / (double)total;
-        const int filled = (int)(share * BAR_WIDTH);
-        b->drawn_s = now;
-        fprintf(stderr, "\r[%.*s%*s] %3.0f%% %s %s/s\033[K", filled,
-                "==============================", BAR_WIDTH - filled, "", 100 * share,
-                gm_size_text(done, bytes),
-                gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
-    }
-    return !gm_interrupt_seen();
-}
-
-static void bar_erase(const bar *b)
-{
-    if (b->shown) fputs("\r\033[K", stderr);
-}
-
 /* ---- the command ----------------------------------------------------------------------- */
 
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     (void)self;
     const synth_opts *const o = opts;
-    bar b = {.shown = isatty(STDERR_FILENO), .start_s = now_s()};
+    gm_bar bar;
     gm_synth_opts synth = gm_synth_opts_default();
     if (o->size) synth.shape = o->size;
     if (o->type) synth.type = o->type;
     synth.head_type = o->head_type;
     synth.seed = o->seed.whole;
     synth.force = o->force;
-    synth.progress = bar_tell;
-    synth.progress_ctx = &b;
+    synth.progress = gm_bar_tell;
+    synth.progress_ctx = &bar;
 
     gm_err err = {0};
-    gm_interrupt_hold(NULL);
+    gm_bar_begin(&bar, "writing");
     const gm_status status = gm_synth_write(words->at[0], &synth, &err);
-    const bool interrupted = gm_interrupt_release();
-    bar_erase(&b);
+    const bool interrupted = gm_bar_end(&bar);
     if (status == GM_E_CANCEL && interrupted) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) {
         const bool usage = status == GM_E_ARG;
@@ -129,7 +85,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     }
     char size[16];
     fprintf(stderr, "wrote %s, %s; to see what it says: gemmule run -m %s --max-tokens 50 Hello\n",
-            words->at[0], gm_size_text(b.total, size), words->at[0]);
+            words->at[0], gm_size_text(bar.total, size), words->at[0]);
     return GM_EXIT_OK;
 }
 

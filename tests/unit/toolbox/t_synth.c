@@ -504,7 +504,7 @@ static int watch_progress(void *ctx, uint64_t done, uint64_t total)
     watch *const w = ctx;
     w->last = done;
     w->total = total;
-    return ++w->calls != w->cancel_at;
+    return ++w->calls == w->cancel_at;
 }
 
 static void test_progress_reaches_the_end(void **state)
