@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +85,7 @@ static int in_child(void (*use)(void), bool guarded, char said[4096])
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         signal(SIGABRT, SIG_DFL); /* cmocka's handler would report a failed test */
         dup2(ends[1], STDERR_FILENO);
         gm_guard_set(guarded);
