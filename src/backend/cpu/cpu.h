@@ -17,6 +17,7 @@
  *     cpu_rows.c   the ops of ROWS
  *     cpu_mul.c    PRODUCTS
  *     cpu_attn.c   ATTEND and its join
+ *     cpu_share.c  which phases are worth more than one worker
  *     cpu_kv.c     pages
  *     cpu_roof.c   what the machine does at best
  *     kernels.c    the kernel table; generic/ and x86/ fill it
@@ -100,6 +101,8 @@ struct gm_exec {
     gm_phase *phases;
     size_t n_phases, cap_phases;
     gm_tasks *tasks; /* [n_phases] */
+    bool *alone;     /* [n_phases] worker 0 does it, and the others go on */
+    bool shared;     /* some phase is not */
     gm_acts acts;    /* of the value quantised last: [rows, widest] */
     gm_cpu_rope ropes[GM_CPU_ROPES];
     uint32_t n_ropes;
@@ -147,8 +150,9 @@ void gm_cpu_products(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t 
 void gm_cpu_attend(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t worker);
 /* Joins the pieces of a row's attention, where it was cut. */
 void gm_cpu_attend_join(gm_exec *ex, const gm_op *op, uint32_t row);
-/* Cosines and sines of one row's position, for each rotation. */
-void gm_cpu_angles(gm_exec *ex, uint32_t row);
+
+/* cpu_share.c: fills ex->alone and ex->shared for the step at hand. */
+void gm_cpu_share(gm_exec *ex);
 
 /* cpu_roof.c */
 gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err);

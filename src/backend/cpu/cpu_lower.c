@@ -98,6 +98,7 @@ static gm_status make_phases(gm_exec *ex, gm_err *err)
         else
             GM_TRY(add_row_op(ex, op, err));
     }
+    GM_TRY(gm_mem_alloc(&ex->alone, ex->n_phases, sizeof *ex->alone, "phases", err));
     return gm_mem_alloc(&ex->tasks, ex->n_phases, sizeof *ex->tasks, "phases", err);
 }
 
@@ -265,5 +266,6 @@ void gm_cpu_drop(gm_exec *ex)
     gm_mem_free(ex->top);
     gm_mem_free(ex->phases);
     gm_mem_free(ex->tasks);
+    gm_mem_free(ex->alone);
     gm_mem_free(ex);
 }

@@ -7,7 +7,8 @@
 
 #include "backend/cpu/cpu.h"
 
-void gm_cpu_angles(gm_exec *ex, uint32_t row)
+/* Cosines and sines of the row's position, for each rotation. */
+static void angles(gm_exec *ex, uint32_t row)
 {
     for (uint32_t i = 0; i < ex->n_ropes; i++) {
         const gm_cpu_rope *const r = &ex->ropes[i];
@@ -20,12 +21,14 @@ void gm_cpu_angles(gm_exec *ex, uint32_t row)
     }
 }
 
-/* The token ids and given rows were checked before the step began. */
+/* The token ids and given rows were checked before the step began. Every plan begins with this, so
+ * the angles are there for whoever turns a row. */
 static void input(gm_exec *ex, const gm_op *op, uint32_t row)
 {
     const gm_step_row *const r = &gm_step_rows(ex->step)[row];
     const uint32_t n = ex->plan->vals[op->out].cols;
     float *const out = gm_cpu_row(ex, op->out, row);
+    angles(ex, row);
     if (r->kind == GM_ROW_GIVEN) {
         memcpy(out, gm_step_given_at(ex->step, r->src), n * sizeof *out);
         return;
