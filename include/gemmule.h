@@ -162,10 +162,12 @@ typedef struct gm_bias {
     float bias; /* added to the token's logit */
 } gm_bias;
 
+#define GM_TEMPERATURE_MAX 100
+
 /* How a token is drawn. The same options, seed and prompt give the same text alone, in a crowd and
  * after a restart. */
 typedef struct gm_sampling {
-    float temperature;       /* 0: always the likeliest token                                    */
+    float temperature;       /* 0: always the likeliest token; at most GM_TEMPERATURE_MAX        */
     float top_p;             /* 1: off                                                           */
     float min_p;             /* 0: off                                                           */
     float repeat_penalty;    /* 1: off; divides logits of tokens in the prompt or the answer     */
