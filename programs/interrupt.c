@@ -14,16 +14,31 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gm_request *request;
 static bool held, seen, surviving;
+static int ending; /* SIGTERM or SIGHUP, once work that will end by itself has been told to */
+
+/* Signals to wait for. One that whoever started us has chosen to ignore (nohup) stays ignored. */
+static void fill_set(sigset_t *set)
+{
+    static const int ends[] = {SIGTERM, SIGHUP};
+    struct sigaction now;
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(set, ends[i]);
+    }
+}
 
 static void *watch(void *arg)
 {
     (void)arg;
     sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
+    fill_set(&set);
     for (int sig = 0; sigwait(&set, &sig) == 0;) {
         pthread_mutex_lock(&lock);
-        if (!surviving && (!held || seen)) _exit(GM_EXIT_INTERRUPTED);
+        const bool may_go_on = sig == SIGINT ? surviving || held : held && !request;
+        if (!may_go_on || (seen && !surviving)) _exit(128 + sig);
+        if (sig != SIGINT) ending = sig;
         seen = true;
         if (request) gm_request_cancel(request);
         pthread_mutex_unlock(&lock);
@@ -35,8 +50,7 @@ bool gm_interrupt_watch(void)
 {
     sigset_t set;
     pthread_t thread;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
+    fill_set(&set);
     return pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 &&
            pthread_create(&thread, NULL, watch, NULL) == 0 && pthread_detach(thread) == 0;
 }
@@ -63,6 +77,7 @@ bool gm_interrupt_release(void)
     request = NULL;
     held = false;
     const bool was_seen = seen;
+    if (ending) _exit(128 + ending);
     pthread_mutex_unlock(&lock);
     return was_seen;
 }

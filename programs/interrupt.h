@@ -5,7 +5,10 @@
 /* Ctrl-C. It ends the process at once, with exit code 130, except while a command
  * has said that it will end by itself: then the first one is only noted (and
  * cancels a request), and the second ends the process. Of a conversation at a
- * terminal it ends nothing but the answer, however often it is pressed. */
+ * terminal it ends nothing but the answer, however often it is pressed.
+ *
+ * SIGTERM and SIGHUP end the process at once, except during work that is held without
+ * a request: that is cancelled first, so that it can clean up. */
 
 #include <stdbool.h>
 
