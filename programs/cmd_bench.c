@@ -371,6 +371,14 @@ static int bench_model(bench *b)
     return code;
 }
 
+static bool measures_nothing(const test_args *t)
+{
+    bool prompts = t->prompt.n == 0;
+    for (size_t i = 0; i < t->prompt.n; i++)
+        prompts = prompts || ((const uint32_t *)t->prompt.at)[i];
+    return !prompts && t->decode.given && t->decode.whole == 0;
+}
+
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     bench b = {.opts = opts};
@@ -379,6 +387,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
         code = gm_args_refuse(self, "there is a word, %.80s; expected options only", words->at[0]);
     if (code == GM_EXIT_OK && b.opts->csv && b.opts->general.json)
         code = gm_args_refuse(self, "--csv and --json are two formats, expected one");
+    if (code == GM_EXIT_OK && measures_nothing(&b.opts->test))
+        code = gm_args_refuse(self, "-p 0 and -n 0 leave nothing to measure");
     if (code == GM_EXIT_OK) code = bench_model(&b);
     json_decref(b.rows);
     gm_session_close(&b.session);
