@@ -459,7 +459,8 @@ static void test_bad_names_are_refused(void **state)
     unlink(target);
     gm_synth_opts o = tiny("q4_0");
     o.shape = "3b";
-    refused(target, &o, GM_E_ARG, "the size is \"3b\", expected one of: tiny narrow 270m 1b 4b 12b 27b");
+    refused(target, &o, GM_E_ARG,
+            "the size is \"3b\", expected one of: tiny narrow 270m 1b 4b 12b 27b");
     o = tiny("q9_9");
     refused(target, &o, GM_E_ARG, "the type is \"q9_9\", expected one of: f32 f16");
     o = tiny("q4_0");
