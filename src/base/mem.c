@@ -47,6 +47,7 @@ gm_status gm_mem_alloc_aligned(void *out, size_t n, size_t size, const char *wha
 
 gm_status gm_mem_alloc_huge(void *out, uint64_t size, const char *what, gm_err *err)
 {
+    check_guard();
     uint64_t bytes = 0;
     void *p = MAP_FAILED;
     if (gm_size_align(size ? size : 1, HUGE_PAGE, &bytes) && bytes <= SIZE_MAX) {
