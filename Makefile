@@ -112,9 +112,11 @@ $(B)/%.o: %.c $(B)/flags
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-# A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled.
-ISA_FLAGS.avx2 := -O3 -mavx2 -mf16c
-ISA_FLAGS.avx512 := -O3 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+# A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled;
+# under sanitizers, which check each of the unrolled loads, that would take a minute a file.
+ISA_O := $(if $(filter asan tsan fuzz cov,$(CONFIG)),,-O3)
+ISA_FLAGS.avx2 := $(ISA_O) -mavx2 -mf16c
+ISA_FLAGS.avx512 := $(ISA_O) -mavx2 -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
 $(filter %_avx2.o,$(LIB_OBJ)): private CFLAGS += $(ISA_FLAGS.avx2)
 $(filter %_avx512.o,$(LIB_OBJ)): private CFLAGS += $(ISA_FLAGS.avx512)
 

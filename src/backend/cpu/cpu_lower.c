@@ -201,8 +201,8 @@ static gm_status alloc_acts(gm_exec *ex, gm_err *err)
         if (n > most) most = n;
     }
     GM_TRY(gm_mem_alloc(&ex->acts.q, most, 1, "activations", err));
-    GM_TRY(gm_mem_alloc(&ex->acts.scale, most / GM_ACT_BLOCK, sizeof(float), "activations", err));
-    return gm_mem_alloc(&ex->acts.sum, most / GM_QGROUP, sizeof(int32_t), "activations", err);
+    return gm_mem_alloc(&ex->acts.block, most / GM_ACT_BLOCK, sizeof *ex->acts.block, "activations",
+                        err);
 }
 
 static uint32_t vocab_of(const gm_plan *p)
@@ -259,8 +259,7 @@ void gm_cpu_drop(gm_exec *ex)
     gm_mem_free(ex->lanes);
     gm_mem_free(ex->norm_of);
     gm_mem_free(ex->acts.q);
-    gm_mem_free(ex->acts.scale);
-    gm_mem_free(ex->acts.sum);
+    gm_mem_free(ex->acts.block);
     gm_mem_free(ex->parts);
     gm_mem_free(ex->out);
     gm_mem_free(ex->top);

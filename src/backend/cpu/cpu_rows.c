@@ -156,7 +156,7 @@ static void quantise(gm_exec *ex, gm_val v, uint32_t row)
     const size_t n = ex->plan->vals[v].cols;
     const gm_acts *const a = &ex->acts;
     ex->be->k.quantise(gm_cpu_row(ex, v, row), n, a->q + row * n,
-                       a->scale + row * (n / GM_ACT_BLOCK), a->sum + row * (n / GM_QGROUP));
+                       a->block + row * (n / GM_ACT_BLOCK));
 }
 
 void gm_cpu_rows(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t worker)

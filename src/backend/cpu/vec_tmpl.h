@@ -164,7 +164,7 @@ DOTS(dots_bf16, GM_QTYPE_BF16)
 
 /* ---- rows ------------------------------------------------------------------------------ */
 
-static void NAME(quantise)(const float *x, size_t n, int8_t *q, float *scale, int32_t *sum)
+static void NAME(quantise)(const float *x, size_t n, int8_t *q, gm_actblock *block)
 {
     for (size_t i = 0; i < n; i += 32) {
         const vf a = load(x + i), b = load(x + i + 16);
@@ -178,14 +178,12 @@ static void NAME(quantise)(const float *x, size_t n, int8_t *q, float *scale, in
         const vi8 ca = __builtin_convertvector(qa, vi8), cb = __builtin_convertvector(qb, vi8);
         memcpy(q + i, &ca, 16);
         memcpy(q + i + 16, &cb, 16);
-        scale[i / 32] = finite ? max / 127.0f : NAN;
         int32_t sa = 0, sb = 0;
         for (int j = 0; j < 16; j++) {
             sa += qa[j];
             sb += qb[j];
         }
-        sum[i / 16] = sa;
-        sum[i / 16 + 1] = sb;
+        block[i / 32] = (gm_actblock){finite ? max / 127.0f : NAN, sa + sb, {sa, sb}};
     }
 }
 
@@ -339,10 +337,9 @@ static void NAME(kv_store_q8_0)(const float *x, size_t len, uint8_t *row)
 {
     for (size_t i = 0; i < len; i += 32) {
         int8_t q[32];
-        float scale;
-        int32_t sum[2];
-        NAME(quantise)(x + i, 32, q, &scale, sum);
-        const uint16_t d = gm_f32_to_f16(scale);
+        gm_actblock block;
+        NAME(quantise)(x + i, 32, q, &block);
+        const uint16_t d = gm_f32_to_f16(block.scale);
         memcpy(row + i / 32 * 34, &d, sizeof d);
         memcpy(row + i / 32 * 34 + 2, q, sizeof q);
     }
