@@ -91,6 +91,7 @@ static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->act8.scale, rows * (widest / GM_ACT_BLOCK + 1), sizeof *ex->act8.scale,
                         "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->scores, positions, sizeof *ex->scores, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->mix, 2 * widest, sizeof *ex->mix, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->draw.adjusted, vocab, sizeof *ex->draw.adjusted, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->draw.order, vocab, sizeof *ex->draw.order, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->out, ex->bucket.outs, sizeof *ex->out, "results", err));
@@ -108,6 +109,7 @@ static void ref_drop(gm_exec *ex)
     gm_mem_free(ex->act8.q);
     gm_mem_free(ex->act8.scale);
     gm_mem_free(ex->scores);
+    gm_mem_free(ex->mix);
     gm_mem_free(ex->draw.adjusted);
     gm_mem_free(ex->draw.order);
     gm_mem_free(ex->out);
