@@ -69,17 +69,18 @@ typedef struct gm_phase {
     const gm_op *op[6];
     uint32_t n_ops;
     gm_val quantise; /* ROWS: after the ops, this value's row becomes int8; 0: none */
+    uint32_t n_int8; /* and so many rows of it: quant/dot.h                          */
 } gm_phase;
 
 /* What one worker alone writes. */
 typedef struct gm_lane {
     gm_panel *panel;
     uint8_t *tile; /* of weights that have not settled */
-    float *acc;    /* [rows, 16] sums of a panel; for gate-up a second one behind it      */
+    float *acc;    /* [GM_ACT_INT8_TWICE, rows, 16] sums of a panel; another for gate-up   */
     float *query;  /* [group, len] queries of a KV head, padded                            */
     float *part;   /* two pieces of attention: see cpu_attn.c                              */
     float *scores; /* [group, GM_PAGE_LEN]                                                  */
-    float *row;    /* [widest] one row of a weight, or of a value                           */
+    float *row;    /* [widest] a head's row for the cache, or what int8 left of a row       */
     gm_draw_scratch draw;
 } gm_lane;
 
@@ -103,7 +104,7 @@ struct gm_exec {
     gm_tasks *tasks; /* [n_phases] */
     bool *alone;     /* [n_phases] worker 0 does it, and the others go on */
     bool shared;     /* some phase is not */
-    gm_acts acts;    /* of the value quantised last: [rows, widest] */
+    gm_acts acts;    /* of the value quantised last: [n_int8, rows, widest] */
     gm_cpu_rope ropes[GM_CPU_ROPES];
     uint32_t n_ropes;
     float **norm_of;     /* [n weights] a norm's weights as float32, NULL for others           */

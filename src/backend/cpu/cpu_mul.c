@@ -17,7 +17,7 @@ static void fetch(const uint8_t *from, size_t size)
         __builtin_prefetch(from + off, 0, 2);
 }
 
-/* Sixteen rows of quantised weights with every column of acts: acc[n_cols, 16]. Tiles are read where
+/* Sixteen rows of quantised weights with every column of int8: acc[n_cols, 16]. Tiles are read where
  * they lie, or made here of weights that have not settled. */
 static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, gm_lane *lane,
                             float *acc)
@@ -69,15 +69,28 @@ static void float_panel(gm_exec *ex, const gm_tensor *t, uint32_t p, const float
     }
 }
 
+/* Adds to the sums of the first rows of int8 those of what they left. */
+static void add_rests(uint32_t n_cols, uint32_t n_int8, float *acc)
+{
+    const size_t n = (size_t)n_cols * GM_PANEL_ROWS;
+    for (uint32_t k = 1; k < n_int8; k++) {
+        for (size_t i = 0; i < n; i++)
+            acc[i] += acc[k * n + i];
+    }
+}
+
 /* Panel `p` of an op's weight into acc. */
 static void panel(gm_exec *ex, const gm_op *op, int which, uint32_t p, uint32_t n_cols,
                   gm_lane *lane, float *acc)
 {
     const gm_tensor *const t = &ex->w->tensors.at[op->weight[which]];
-    if (t->type->unpack)
-        quantised_panel(ex, op->weight[which], p, n_cols, lane, acc);
-    else
+    const uint32_t n_int8 = op->num.act[which];
+    if (n_int8) {
+        quantised_panel(ex, op->weight[which], p, n_cols * n_int8, lane, acc);
+        add_rests(n_cols, n_int8, acc);
+    } else {
         float_panel(ex, t, p, gm_cpu_row(ex, op->in[0], 0), n_cols, acc);
+    }
 }
 
 /* Panel p of the op's output. */
@@ -85,7 +98,8 @@ static void product(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
 {
     const gm_valinfo *const v = &ex->plan->vals[op->out];
     const uint32_t n_cols = v->rows == GM_ROWS_OUT ? ex->step->n_outs : ex->step->n_rows;
-    float *const acc = lane->acc, *const up = acc + (size_t)n_cols * GM_PANEL_ROWS;
+    float *const acc = lane->acc;
+    float *const up = acc + (size_t)n_cols * GM_ACT_INT8_TWICE * GM_PANEL_ROWS;
     panel(ex, op, 0, p, n_cols, lane, acc);
     if (op->kind == GM_OP_GATE_UP_GELU) {
         panel(ex, op, 1, p, n_cols, lane, up);

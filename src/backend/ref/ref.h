@@ -38,7 +38,8 @@ struct gm_exec {
     float *expanded; /* one row of a weight                                              */
     float *wide;     /* [rows, widest value]: the second product of gate_up_gelu         */
     double *acc;     /* [widest value]                                                   */
-    gm_act8 act8;    /* [rows, widest], int8 arithmetic                                  */
+    gm_act8 act8;    /* [rows, GM_ACT_INT8_TWICE, widest], int8 arithmetic               */
+    float *rest;     /* [widest] what rounding to int8 left of a row                     */
     double *scores;  /* [positions] of one head                                          */
     float *mix;      /* [2, widest value]: two pieces of attention                       */
     gm_draw_scratch draw;

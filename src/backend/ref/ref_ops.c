@@ -98,10 +98,35 @@ static gm_status input_rows(gm_exec *ex, const gm_op *op, gm_err *err)
     return GM_OK;
 }
 
-/* Row i of the input as int8, n values a row. */
-static gm_act8 act8_row(const gm_exec *ex, uint32_t i, size_t n)
+/* Row i of int8, n values a row. */
+static gm_act8 act8_row(const gm_exec *ex, size_t i, size_t n)
 {
     return (gm_act8){ex->act8.q + i * n, ex->act8.scale + i * (n / GM_ACT_BLOCK)};
+}
+
+/* Row i of x as n_int8 rows, each of what those before it left. */
+static void quantise(gm_exec *ex, const float *x, uint32_t i, size_t n, uint32_t n_int8)
+{
+    for (uint32_t k = 0; k < n_int8; k++) {
+        const gm_act8 x8 = act8_row(ex, (size_t)i * n_int8 + k, n);
+        gm_act8_quantise(x, n, &x8);
+        gm_act8_rest(x, n, &x8, ex->rest);
+        x = ex->rest;
+    }
+}
+
+/* A row of quantised weights with the n_int8 rows of row i of x. */
+static float product(const gm_exec *ex, const gm_tensor *t, size_t j, uint32_t i, uint32_t n_int8)
+{
+    const size_t n = gm_tensor_cols(t);
+    const uint8_t *const w = t->data + j * gm_tensor_row_size(t);
+    float sum = 0;
+    for (uint32_t k = 0; k < n_int8; k++) {
+        const gm_act8 x8 = act8_row(ex, (size_t)i * n_int8 + k, n);
+        const float y = gm_dot_int8(t->type, w, &x8, n);
+        sum = k ? sum + y : y;
+    }
+    return sum;
 }
 
 /* out = x W^T with the op's weight `which`. A row of W is expanded once for all rows of x. */
@@ -110,19 +135,16 @@ static void matmul(gm_exec *ex, const gm_op *op, int which, float *out)
     const gm_tensor *const t = tensor_of(ex, op->weight[which]);
     const size_t n = gm_tensor_cols(t), m = gm_tensor_rows(t);
     const uint32_t rows = rows_of(ex, op->in[0]);
-    const bool int8 = ex->be->int8 && op->num.act[which] == GM_ACT_INT8;
-    for (uint32_t i = 0; int8 && i < rows; i++) {
-        const gm_act8 x8 = act8_row(ex, i, n);
-        gm_act8_quantise(row_of(ex, op->in[0], i), n, &x8);
-    }
+    const uint32_t n_int8 = ex->be->int8 ? op->num.act[which] : 0;
+    for (uint32_t i = 0; i < rows; i++)
+        quantise(ex, row_of(ex, op->in[0], i), i, n, n_int8);
     for (size_t j = 0; j < m; j++) {
-        const float *const w = int8 ? NULL : weight_row(ex, op->weight[which], j);
+        const float *const w = n_int8 ? NULL : weight_row(ex, op->weight[which], j);
         for (uint32_t i = 0; i < rows; i++) {
             const float *const x = row_of(ex, op->in[0], i);
-            const gm_act8 x8 = act8_row(ex, i, n);
             float *const y = out + i * m + j;
-            if (int8)
-                *y = gm_dot_int8(t->type, t->data + j * gm_tensor_row_size(t), &x8, n);
+            if (n_int8)
+                *y = product(ex, t, j, i, n_int8);
             else
                 *y = ex->be->int8 ? gm_dot_f32(w, x, n) : gm_dot_exact(w, x, n);
         }
