@@ -11,12 +11,12 @@
 # make format   clang-format every source in place
 # make clean    remove everything made
 #
-# CONFIG=release|debug|asan|cov|fuzz|werror-gcc|werror-clang picks a build folder and its flags;
+# CONFIG=release|debug|asan|tsan|cov|fuzz|werror-gcc|werror-clang picks a build folder and its flags;
 # everything lands in build/CONFIG. JOBS=N sets how much runs at once. EXTRA_CFLAGS and
 # EXTRA_LDFLAGS are added to ours. V=1 shows the commands. docs/TESTING.md describes the tiers.
 
 CONFIG ?= release
-CONFIGS := release debug asan cov fuzz werror-gcc werror-clang
+CONFIGS := release debug asan tsan cov fuzz werror-gcc werror-clang
 $(if $(filter $(CONFIG),$(CONFIGS)),,$(error CONFIG is $(CONFIG), expected one of: $(CONFIGS)))
 B := build/$(CONFIG)
 
@@ -39,6 +39,7 @@ SANITIZE := -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS.release := -O3 -g -DNDEBUG
 FLAGS.debug := -O1 -g
 FLAGS.asan := -O1 -g -fsanitize=address,undefined $(SANITIZE)
+FLAGS.tsan := -O1 -g -fsanitize=thread $(SANITIZE)
 FLAGS.cov := -O1 -g -fprofile-instr-generate -fcoverage-mapping
 FLAGS.fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined $(SANITIZE)
 FLAGS.werror-gcc := $(FLAGS.release) -Werror
@@ -111,9 +112,11 @@ $(B)/%.o: %.c $(B)/flags
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-# A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled.
-ISA_FLAGS.avx2 := -O3 -mavx2 -mf16c
-ISA_FLAGS.avx512 := -O3 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+# A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled;
+# under sanitizers, which check each of the unrolled loads, that would take a minute a file.
+ISA_O := $(if $(filter asan tsan fuzz cov,$(CONFIG)),,-O3)
+ISA_FLAGS.avx2 := $(ISA_O) -mavx2 -mf16c
+ISA_FLAGS.avx512 := $(ISA_O) -mavx2 -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
 $(filter %_avx2.o,$(LIB_OBJ)): private CFLAGS += $(ISA_FLAGS.avx2)
 $(filter %_avx512.o,$(LIB_OBJ)): private CFLAGS += $(ISA_FLAGS.avx512)
 
@@ -151,6 +154,12 @@ $(FUZZ_BIN): $(B)/%: $(B)/tests/fuzz/%.o $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -fsanitize=fuzzer $(LDLIBS)
 
+# How an example runs under a sanitizer; tests/lib builds them as their users do.
+$(B)/examples/%: examples/%.c $(B)/libgemmule.a
+	$(call say,LINK)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # ---- a first answer ----------------------------------------------------------------------------
 
 # The prompt is the user's text: make does not look into it, nor does the shell.
@@ -177,7 +186,13 @@ quoted = $(foreach t,$(1),'$(t)')
 QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(call in,release,$(UNIT_BIN)))
 TEST = $(QUICK) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
-LONG = $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
+# What has threads, or talks to some.
+TSAN_BIN := $(foreach t,base/t_workers engine/t_engine engine/t_prefix engine/t_request \
+                       toolbox/t_synth,$(B)/tests/unit/$(t))
+LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
+       $(foreach t,run chat,'GEMMULE=build/tsan/gemmule tests/cli/$(t).sh') \
+       'build/tsan/examples/batch build/demo.gguf one two three' \
+       $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) \
@@ -196,8 +211,9 @@ test:
 
 check:
 	@scripts/setup test
-	@$(MAKE) CONFIG=release all tests
+	@$(MAKE) CONFIG=release all tests build/demo.gguf
 	@$(MAKE) CONFIG=asan all tests
+	@$(MAKE) CONFIG=tsan all $(call in,tsan,$(TSAN_BIN) $(B)/examples/batch)
 	@$(MAKE) CONFIG=fuzz fuzzers
 	@TEST_TIMEOUT=1200 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
 

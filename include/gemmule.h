@@ -65,6 +65,10 @@ typedef struct gm_err {
     char msg[496]; /* one sentence, no newline, safe to show          */
 } gm_err;
 
+/* Told now and then by what takes long, on the thread that called it: bytes done, and of how many.
+ * It answers 0 to go on; anything else cancels, and the call fails with GM_E_CANCEL. */
+typedef int (*gm_progress_fn)(void *ctx, uint64_t done, uint64_t total);
+
 /* ---- model --------------------------------------------------------------------------- */
 
 typedef struct gm_model gm_model;
@@ -130,6 +134,8 @@ typedef struct gm_engine_opts {
     const char *backend; /* "auto" (also NULL), or a name that gm_backend_name lists           */
     const char *kv_type; /* "f32", "f16" or "q8_0"; NULL: f16, and f32 on the ref backends     */
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
+    gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
+    void *progress_ctx;
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 
@@ -156,10 +162,12 @@ typedef struct gm_bias {
     float bias; /* added to the token's logit */
 } gm_bias;
 
+#define GM_TEMPERATURE_MAX 100
+
 /* How a token is drawn. The same options, seed and prompt give the same text alone, in a crowd and
  * after a restart. */
 typedef struct gm_sampling {
-    float temperature;       /* 0: always the likeliest token                                    */
+    float temperature;       /* 0: always the likeliest token; at most GM_TEMPERATURE_MAX        */
     float top_p;             /* 1: off                                                           */
     float min_p;             /* 0: off                                                           */
     float repeat_penalty;    /* 1: off; divides logits of tokens in the prompt or the answer     */

@@ -59,13 +59,10 @@ void gm_text_free(char *text);
 
 /* ---- synthetic models ------------------------------------------------------------------ */
 
-/* Told now and then; answers 0 to cancel. */
-typedef int (*gm_progress_fn)(void *ctx, uint64_t done, uint64_t total);
-
 typedef struct gm_synth_opts {
     uint32_t size;
     uint32_t force;        /* 1: replace a file that is there                              */
-    const char *shape;     /* "tiny", "270m", "1b", "4b", "12b" or "27b"                   */
+    const char *shape;     /* "tiny", "narrow", "270m", "1b", "4b", "12b" or "27b"         */
     const char *type;      /* of the layers' matrices: "q4_0", "bf16" ...                  */
     const char *head_type; /* of the embedding and head; NULL: the same                    */
     uint64_t seed;

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bar.h"
+#include "interrupt.h"
 #include "session.h"
 
 typedef struct test_args {
@@ -267,15 +269,30 @@ static void print_json(bench *b)
 
 /* ---- tests ----------------------------------------------------------------------------- */
 
+/* Once the model is loaded, Ctrl-C need not wait for the measurement. */
+static int tell_load(void *bar, uint64_t done, uint64_t total)
+{
+    const int cancel = gm_bar_tell(bar, done, total);
+    if (done == total) gm_interrupt_release();
+    return cancel;
+}
+
 static int run_test(bench *b, const gm_bench_opts *o)
 {
     row w = {.opts = o, .r = {.size = sizeof w.r}};
     gm_err err = {0};
+    gm_bar bar;
     name_test(o, w.name);
+    gm_bench_opts opts = *o;
+    opts.engine.progress = tell_load;
+    opts.engine.progress_ctx = &bar;
     const bool terminal = isatty(STDERR_FILENO);
     if (terminal) fprintf(stderr, "\r%s ...\033[K", w.name);
-    const gm_status status = gm_bench_run(b->session.model, o, &w.r, &err);
+    gm_bar_begin(&bar, w.name);
+    const gm_status status = gm_bench_run(b->session.model, &opts, &w.r, &err);
+    const bool interrupted = gm_bar_end(&bar);
     if (terminal) fputs("\r\033[K", stderr);
+    if (interrupted) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) return gm_say_failed("%s (%s)", err.msg, w.name);
     const double roof = o->prompt ? w.r.roof_gop_s : w.r.roof_gb_s;
     w.share = roof > 0 ? (o->prompt ? w.r.gop_s : w.r.gb_s) / roof : (double)NAN;
@@ -354,6 +371,14 @@ static int bench_model(bench *b)
     return code;
 }
 
+static bool measures_nothing(const test_args *t)
+{
+    bool prompts = t->prompt.n == 0;
+    for (size_t i = 0; i < t->prompt.n; i++)
+        prompts = prompts || ((const uint32_t *)t->prompt.at)[i];
+    return !prompts && t->decode.given && t->decode.whole == 0;
+}
+
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     bench b = {.opts = opts};
@@ -362,6 +387,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
         code = gm_args_refuse(self, "there is a word, %.80s; expected options only", words->at[0]);
     if (code == GM_EXIT_OK && b.opts->csv && b.opts->general.json)
         code = gm_args_refuse(self, "--csv and --json are two formats, expected one");
+    if (code == GM_EXIT_OK && measures_nothing(&b.opts->test))
+        code = gm_args_refuse(self, "-p 0 and -n 0 leave nothing to measure");
     if (code == GM_EXIT_OK) code = bench_model(&b);
     json_decref(b.rows);
     gm_session_close(&b.session);

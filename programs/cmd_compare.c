@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+#include "bar.h"
 #include "commands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "interrupt.h"
-#include "progress.h"
 #include "session.h"
 
 typedef struct compare_args {
@@ -111,7 +110,7 @@ static void print_json(const pair *p, const gm_compare_result *r)
 
 static int compare(const pair *p, const compare_opts *o, const gm_bytes *text)
 {
-    gm_bar bar = gm_bar_begin();
+    gm_bar bar;
     gm_compare_opts c = gm_compare_opts_default();
     c.engine = gm_engine_args_opts(&o->engine);
     if (o->text.text) {
@@ -122,10 +121,9 @@ static int compare(const pair *p, const compare_opts *o, const gm_bytes *text)
     c.progress_ctx = &bar;
     gm_compare_result r = {.size = sizeof r};
     gm_err err = {0};
-    gm_interrupt_hold(NULL);
+    gm_bar_begin(&bar, "comparing");
     const gm_status status = gm_compare_run(p->model[0], p->model[1], &c, &r, &err);
-    gm_interrupt_release();
-    gm_bar_erase(&bar);
+    gm_bar_end(&bar);
     if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) return gm_say_failed("%s", err.msg);
     if (o->general.json)

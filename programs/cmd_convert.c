@@ -4,9 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "bar.h"
 #include "gemmule_tools.h"
-#include "interrupt.h"
-#include "progress.h"
 #include "session.h"
 
 typedef struct convert_opts {
@@ -112,12 +111,12 @@ static gm_status calibrate(job *j, gm_err *err)
     gm_status status = gm_model_open(&m, j->source, err);
     if (status == GM_OK) status = gm_calibrate(&j->importance, m, &o, err);
     gm_model_close(m);
-    gm_bar_erase(&j->bar);
-    if (status != GM_OK) return status;
-    fprintf(stderr, "read the text in %.1f s\n", gm_bar_seconds(&j->bar));
+    const double seconds = gm_bar_seconds(&j->bar);
+    gm_bar_end(&j->bar);
+    if (status == GM_OK) fprintf(stderr, "read the text in %.1f s\n", seconds);
     j->opts.importance = j->importance;
-    j->bar = gm_bar_begin();
-    return GM_OK;
+    gm_bar_begin(&j->bar, "writing");
+    return status;
 }
 
 /* A target that cannot be is refused before the text is read, which may take long. */
@@ -144,13 +143,14 @@ static int run_job(job *j)
 {
     gm_err err = {0};
     gm_convert_info info = {.size = sizeof info};
+    gm_bar_begin(&j->bar, j->text ? "reading" : "writing");
     const gm_status status = convert(j, &info, &err);
     gm_importance_free(j->importance);
-    gm_bar_erase(&j->bar);
+    const double seconds = gm_bar_seconds(&j->bar);
+    gm_bar_end(&j->bar);
     if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) return fail(status, &err);
     char speed[16];
-    const double seconds = gm_bar_seconds(&j->bar);
     fprintf(stderr,
             "wrote %s in %.1f s, %s of the source a second; to try it: gemmule chat -m %s\n",
             j->path, seconds, gm_size_text((uint64_t)((double)info.source_size / seconds), speed),
@@ -165,10 +165,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
         return gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
     if (o->text && o->plain)
         return gm_args_refuse(self, "--plain looks at no text, expected it or --calibrate");
-    job j = {.source = words->at[0],
-             .path = words->at[1],
-             .opts = gm_convert_opts_default(),
-             .bar = gm_bar_begin()};
+    job j = {.source = words->at[0], .path = words->at[1], .opts = gm_convert_opts_default()};
     gm_bytes text = {0};
     int code = o->text ? gm_text_read(o->text, &text) : GM_EXIT_OK;
     if (o->text) j.text = &text;
@@ -179,10 +176,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     j.opts.n_threads = (uint32_t)o->threads.whole;
     j.opts.progress = gm_bar_tell;
     j.opts.progress_ctx = &j.bar;
-    gm_interrupt_guard();
-    gm_interrupt_hold(NULL);
     if (code == GM_EXIT_OK) code = run_job(&j);
-    gm_interrupt_release();
     gm_bytes_free(&text);
     return code;
 }

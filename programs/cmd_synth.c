@@ -4,9 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "bar.h"
 #include "gemmule_tools.h"
-#include "interrupt.h"
-#include "progress.h"
 #include "session.h"
 
 typedef struct synth_opts {
@@ -20,7 +19,7 @@ static const gm_argrow synth_rows[] = {
      .value = "SIZE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(synth_opts, size),
-     .help = "tiny, 270m, 1b, 4b, 12b or 27b (default: tiny)"},
+     .help = "tiny, narrow, 270m, 1b, 4b, 12b or 27b (default: tiny)"},
     {.name = "type",
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
@@ -61,7 +60,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     (void)self;
     const synth_opts *const o = opts;
-    gm_bar b = gm_bar_begin();
+    gm_bar bar;
     gm_synth_opts synth = gm_synth_opts_default();
     if (o->size) synth.shape = o->size;
     if (o->type) synth.type = o->type;
@@ -69,13 +68,12 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     synth.seed = o->seed.whole;
     synth.force = o->force;
     synth.progress = gm_bar_tell;
-    synth.progress_ctx = &b;
+    synth.progress_ctx = &bar;
 
     gm_err err = {0};
-    gm_interrupt_hold(NULL);
+    gm_bar_begin(&bar, "writing");
     const gm_status status = gm_synth_write(words->at[0], &synth, &err);
-    const bool interrupted = gm_interrupt_release();
-    gm_bar_erase(&b);
+    const bool interrupted = gm_bar_end(&bar);
     if (status == GM_E_CANCEL && interrupted) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) {
         const bool usage = status == GM_E_ARG;
@@ -87,7 +85,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     }
     char size[16];
     fprintf(stderr, "wrote %s, %s; to see what it says: gemmule run -m %s --max-tokens 50 Hello\n",
-            words->at[0], gm_size_text(b.total, size), words->at[0]);
+            words->at[0], gm_size_text(bar.total, size), words->at[0]);
     return GM_EXIT_OK;
 }
 

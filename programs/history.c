@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The file is written anew after each message, not at the end, since a terminal that
  * is closed leaves no time for it; a thousand lines are written faster than a key is
- * felt. libedit has the format, in which a message of several lines is one. */
+ * felt. It is read again before, under a lock, so that chats side by side keep each
+ * other's lines. libedit has the format, in which a message of several lines is one. */
 
 #include "history.h"
 
@@ -9,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "output.h"
 
@@ -70,20 +73,32 @@ void gm_history_open(gm_history *h, bool in_file)
         drop_file(h, errno ? strerror(errno) : "this is no history file");
 }
 
-static bool write_file(const gm_history *h)
+/* Adds the text to the file's lines, which become ours; false when the file cannot be kept. */
+static bool add_in_file(const gm_history *h, const char *text)
 {
     HistEvent ev;
-    FILE *const file = fopen(h->path, "w");
-    if (!file) return false;
-    const bool written = history(h->lines, &ev, H_SAVE_FP, file) >= 0 && !ferror(file);
+    FILE *const file = fopen(h->path, "a+");
+    if (!file || flock(fileno(file), LOCK_EX) != 0) {
+        if (file) fclose(file);
+        return false;
+    }
+    struct stat st;
+    if (fstat(fileno(file), &st) == 0 && st.st_size > 0) {
+        history(h->lines, &ev, H_CLEAR);
+        history(h->lines, &ev, H_LOAD, h->path);
+    }
+    history(h->lines, &ev, H_ENTER, text);
+    const bool written = ftruncate(fileno(file), 0) == 0 &&
+                         history(h->lines, &ev, H_SAVE_FP, file) >= 0 && !ferror(file);
     return fclose(file) == 0 && written;
 }
 
 void gm_history_add(gm_history *h, const char *text)
 {
     HistEvent ev;
+    if (h->path && add_in_file(h, text)) return;
+    if (h->path) drop_file(h, strerror(errno));
     history(h->lines, &ev, H_ENTER, text);
-    if (h->path && !write_file(h)) drop_file(h, strerror(errno));
 }
 
 void gm_history_close(gm_history *h)

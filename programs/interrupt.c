@@ -13,38 +13,32 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gm_request *request;
-static bool held, seen, surviving, guarded;
+static bool held, seen, surviving;
+static int ending; /* SIGTERM or SIGHUP, once work that will end by itself has been told to */
 
-/* Ctrl-C, and what asks a process to end. */
-static sigset_t watched(void)
+/* Signals to wait for. One that whoever started us has chosen to ignore (nohup) stays ignored. */
+static void fill_set(sigset_t *set)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    return set;
-}
-
-/* Ends as if nobody had waited for the signal. */
-static void end_by(int sig)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, sig);
-    signal(sig, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    raise(sig);
+    static const int ends[] = {SIGTERM, SIGHUP};
+    struct sigaction now;
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(set, ends[i]);
+    }
 }
 
 static void *watch(void *arg)
 {
     (void)arg;
-    const sigset_t set = watched();
+    sigset_t set;
+    fill_set(&set);
     for (int sig = 0; sigwait(&set, &sig) == 0;) {
         pthread_mutex_lock(&lock);
-        if (sig != SIGINT && !guarded) end_by(sig);
-        if (!surviving && (!held || seen)) _exit(GM_EXIT_INTERRUPTED);
+        const bool may_go_on = sig == SIGINT ? surviving || held : held && !request;
+        if (!may_go_on || (seen && !surviving)) _exit(128 + sig);
+        if (sig != SIGINT) ending = sig;
         seen = true;
         if (request) gm_request_cancel(request);
         pthread_mutex_unlock(&lock);
@@ -54,8 +48,9 @@ static void *watch(void *arg)
 
 bool gm_interrupt_watch(void)
 {
-    const sigset_t set = watched();
+    sigset_t set;
     pthread_t thread;
+    fill_set(&set);
     return pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 &&
            pthread_create(&thread, NULL, watch, NULL) == 0 && pthread_detach(thread) == 0;
 }
@@ -64,14 +59,6 @@ void gm_interrupt_survive(void)
 {
     pthread_mutex_lock(&lock);
     surviving = true;
-    pthread_mutex_unlock(&lock);
-}
-
-void gm_interrupt_guard(void)
-{
-    gm_interrupt_survive();
-    pthread_mutex_lock(&lock);
-    guarded = true;
     pthread_mutex_unlock(&lock);
 }
 
@@ -90,6 +77,7 @@ bool gm_interrupt_release(void)
     request = NULL;
     held = false;
     const bool was_seen = seen;
+    if (ending) _exit(128 + ending);
     pthread_mutex_unlock(&lock);
     return was_seen;
 }

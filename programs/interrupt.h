@@ -5,7 +5,10 @@
 /* Ctrl-C. It ends the process at once, with exit code 130, except while a command
  * has said that it will end by itself: then the first one is only noted (and
  * cancels a request), and the second ends the process. Of a conversation at a
- * terminal it ends nothing but the answer, however often it is pressed. */
+ * terminal it ends nothing but the answer, however often it is pressed.
+ *
+ * SIGTERM and SIGHUP end the process at once, except during work that is held without
+ * a request: that is cancelled first, so that it can clean up. */
 
 #include <stdbool.h>
 
@@ -15,10 +18,6 @@
 bool gm_interrupt_watch(void);
 /* From here on Ctrl-C never ends the process; where nobody holds it, it is forgotten. */
 void gm_interrupt_survive(void);
-
-/* The same, and SIGTERM and SIGHUP, which else end the process, count as Ctrl-C: for work that must
- * clean up behind itself. */
-void gm_interrupt_guard(void);
 
 /* From here on Ctrl-C is noted, and cancels r where it is not NULL. */
 void gm_interrupt_hold(gm_request *r);

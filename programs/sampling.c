@@ -14,7 +14,7 @@ const gm_argrow gm_sampling_rows[] = {
      .value = "X",
      .kind = GM_ARG_REAL,
      .offset = offsetof(gm_sampling_args, temp),
-     .real = {0, 100},
+     .real = {0, GM_TEMPERATURE_MAX},
      .help = "temperature; 0 takes the likeliest token\n"
              "(default: the model file's, else 1)"},
     {.name = "top-k",
@@ -63,7 +63,7 @@ const gm_argrow gm_sampling_rows[] = {
      .kind = GM_ARG_BIASES,
      .offset = offsetof(gm_sampling_args, bias),
      .real = {-1000, 1000},
-     .help = "add X to the logit of token ID; may be repeated"},
+     .help = "add X to the logit of token ID; up to 1024 of them"},
     {.name = "seed",
      .value = "N",
      .kind = GM_ARG_WHOLE,

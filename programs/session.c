@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bar.h"
 #include "interrupt.h"
 
 /* ---- options ------------------------------------------------------------------------- */
@@ -188,11 +189,16 @@ int gm_session_open(gm_session *s, const gm_model_args *args)
 
 int gm_session_start(gm_session *s, const gm_engine_args *args)
 {
-    s->opts = gm_engine_args_opts(args);
+    gm_bar bar;
     gm_err err = {0};
-    if (gm_engine_open(&s->engine, s->model, &s->opts, &err) != GM_OK)
-        return gm_say_failed("%s", err.msg);
-    return GM_EXIT_OK;
+    s->opts = gm_engine_args_opts(args);
+    gm_engine_opts opts = s->opts;
+    opts.progress = gm_bar_tell;
+    opts.progress_ctx = &bar;
+    gm_bar_begin(&bar, "loading");
+    const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
+    if (gm_bar_end(&bar)) return GM_EXIT_INTERRUPTED;
+    return status == GM_OK ? GM_EXIT_OK : gm_say_failed("%s", err.msg);
 }
 
 void gm_session_measure(gm_session *s)

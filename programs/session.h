@@ -69,7 +69,7 @@ typedef struct gm_session {
 
 /* Opens the model that -m names. */
 int gm_session_open(gm_session *s, const gm_model_args *args);
-/* Starts an engine for it. */
+/* Starts an engine for it, behind a bar; answers GM_EXIT_INTERRUPTED after a Ctrl-C. */
 int gm_session_start(gm_session *s, const gm_engine_args *args);
 /* Measures the roof that speeds are compared with, the first time: a second, and 1 GiB. Where that
  * fails it says so, and the roof stays unknown. */

@@ -34,7 +34,8 @@ typedef struct gm_backend_cfg {
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
 } gm_backend_cfg;
 
-/* Told now and then while weights load; answers false to cancel. All-zero: nobody listens. */
+/* Told now and then while weights load, in bytes, the last time with done == total; answers false
+ * to cancel. All-zero: nobody listens. */
 typedef struct gm_progress {
     bool (*tell)(void *ctx, uint64_t done, uint64_t total);
     void *ctx;

@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/mem.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/guard.h"
+
+static void check_guard(void)
+{
+    assert(!gm_guard_is_on() && "memory was asked for inside the token loop: move it to set-up");
+}
+
 gm_status gm_mem_alloc(void *out, size_t n, size_t size, const char *what, gm_err *err)
 {
+    check_guard();
     void *const p = calloc(n ? n : 1, size ? size : 1);
     memcpy(out, &p, sizeof p);
     if (!p) {
@@ -21,6 +30,7 @@ gm_status gm_mem_alloc_aligned(void *out, size_t n, size_t size, const char *wha
 {
     uint64_t bytes = 0;
     void *p = NULL;
+    check_guard();
     const bool fits =
         gm_size_mul(n, size, &bytes) && gm_size_align(bytes, 64, &bytes) && bytes <= SIZE_MAX;
     if (fits) p = aligned_alloc(64, bytes ? (size_t)bytes : 64);
@@ -37,6 +47,7 @@ gm_status gm_mem_alloc_aligned(void *out, size_t n, size_t size, const char *wha
 
 gm_status gm_mem_alloc_huge(void *out, uint64_t size, const char *what, gm_err *err)
 {
+    check_guard();
     uint64_t bytes = 0;
     void *p = MAP_FAILED;
     if (gm_size_align(size ? size : 1, HUGE_PAGE, &bytes) && bytes <= SIZE_MAX) {
@@ -64,6 +75,7 @@ gm_status gm_mem_grow(void *ptr, size_t *cap, size_t need, size_t size, const ch
                       gm_err *err)
 {
     if (need <= *cap) return GM_OK;
+    check_guard();
     size_t grown = *cap < 16 ? 16 : *cap;
     while (grown < need) {
         if (grown > SIZE_MAX / 2)

@@ -8,7 +8,7 @@
  * one place decides what an allocation is. Counts that come from a file or a
  * user are multiplied and added through the checked functions below before
  * they reach an allocation or an index. Every function may be called from any
- * thread. */
+ * thread; what allocates, from none that base/guard.h guards. */
 
 #include <stdbool.h>
 #include <stddef.h>

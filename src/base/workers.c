@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting has two gears. At a barrier inside a job workers spin: the others are a
- * few microseconds away. Between jobs they spin for about as long as a client
- * takes to come back with the next step, then sleep on a condition variable.
- * Spinning gives the core away now and then, so that more workers than cores, or
- * a loaded machine, costs time and never hangs. */
+/* Waiting has two gears, wherever it is done: a worker spins for a moment, because
+ * the others are usually a few microseconds away, and then sleeps. Whoever is being
+ * waited for may have lost its core to another process; one that spins on would
+ * keep a core from it, and would itself be put aside as a glutton when its turn
+ * comes. A sleeper is woken with preference. docs/PERF.md has the numbers.
+ *
+ * Whoever changes what others wait for looks for sleepers afterwards, and a sleeper
+ * is counted before it looks for the last time; so either sees the other. */
 
 #include "base/workers.h"
 
@@ -13,10 +16,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/guard.h"
 #include "base/mem.h"
 
-#define SPINS_BETWEEN_JOBS 2000 /* about 100 us */
-#define SPINS_PER_YIELD    200
+#define SPINS 4000 /* about 200 us: PERF.md, attempt 9 */
 
 typedef struct worker {
     gm_workers *crew;
@@ -30,10 +33,12 @@ struct gm_workers {
     worker *at;         /* [n - 1] */
     pthread_mutex_t lock;
     pthread_cond_t wake;
+    atomic_uint n_asleep;
     atomic_uint job_no; /* grows with each job */
     atomic_bool stop;
     gm_job *job;
     void *ctx;
+    bool guarded;       /* the caller is, and so are the workers in its job */
     atomic_uint n_left; /* workers still in the job */
     char apart[64];     /* what workers write and what they watch lie in different cache lines */
     atomic_uint n_here; /* workers at the barrier */
@@ -41,25 +46,34 @@ struct gm_workers {
     atomic_uint meeting; /* barriers passed */
 };
 
-static void relax(uint32_t spin)
+/* Waits until *at is no longer `value`. */
+static void await_change(gm_workers *w, const atomic_uint *at, uint32_t value)
 {
-    if (spin % SPINS_PER_YIELD == SPINS_PER_YIELD - 1)
-        sched_yield();
-    else
+    for (uint32_t spin = 0; spin < SPINS; spin++) {
+        if (atomic_load(at) != value) return;
         __builtin_ia32_pause();
+    }
+    pthread_mutex_lock(&w->lock);
+    atomic_fetch_add(&w->n_asleep, 1);
+    while (atomic_load(at) == value)
+        pthread_cond_wait(&w->wake, &w->lock);
+    atomic_fetch_sub(&w->n_asleep, 1);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Something that others may wait for has changed. */
+static void wake_sleepers(gm_workers *w)
+{
+    if (atomic_load(&w->n_asleep) == 0) return;
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* Waits for a job newer than `seen`; false when it is time to go. */
 static bool await_job(gm_workers *w, uint32_t seen)
 {
-    for (uint32_t spin = 0; spin < SPINS_BETWEEN_JOBS; spin++) {
-        if (atomic_load(&w->job_no) != seen) return !atomic_load(&w->stop);
-        relax(spin);
-    }
-    pthread_mutex_lock(&w->lock);
-    while (atomic_load(&w->job_no) == seen)
-        pthread_cond_wait(&w->wake, &w->lock);
-    pthread_mutex_unlock(&w->lock);
+    await_change(w, &w->job_no, seen);
     return !atomic_load(&w->stop);
 }
 
@@ -68,29 +82,30 @@ static void *worker_main(void *arg)
     worker *const me = arg;
     gm_workers *const w = me->crew;
     for (uint32_t seen = 0; await_job(w, seen); seen++) {
+        const bool before = gm_guard_set(w->guarded);
         w->job(w->ctx, me->index);
-        atomic_fetch_sub(&w->n_left, 1);
+        gm_guard_set(before);
+        if (atomic_fetch_sub(&w->n_left, 1) == 1) wake_sleepers(w);
     }
     return NULL;
 }
 
 static void announce(gm_workers *w)
 {
-    pthread_mutex_lock(&w->lock);
     atomic_fetch_add(&w->job_no, 1);
-    pthread_cond_broadcast(&w->wake);
-    pthread_mutex_unlock(&w->lock);
+    wake_sleepers(w);
 }
 
 void gm_workers_run(gm_workers *w, gm_job *job, void *ctx)
 {
     w->job = job;
     w->ctx = ctx;
+    w->guarded = gm_guard_is_on();
     atomic_store(&w->n_left, w->n - 1);
     if (w->n > 1) announce(w);
     job(ctx, 0);
-    for (uint32_t spin = 0; atomic_load(&w->n_left); spin++)
-        relax(spin);
+    for (uint32_t left; (left = atomic_load(&w->n_left));)
+        await_change(w, &w->n_left, left);
 }
 
 void gm_workers_meet(gm_workers *w)
@@ -100,10 +115,10 @@ void gm_workers_meet(gm_workers *w)
     if (atomic_fetch_add(&w->n_here, 1) + 1 == w->n) {
         atomic_store(&w->n_here, 0);
         atomic_fetch_add(&w->meeting, 1);
+        wake_sleepers(w);
         return;
     }
-    for (uint32_t spin = 0; atomic_load(&w->meeting) == meeting; spin++)
-        relax(spin);
+    await_change(w, &w->meeting, meeting);
 }
 
 uint32_t gm_workers_n(const gm_workers *w)

@@ -4,9 +4,9 @@
 
 /* The thread pool. A crew of n workers, of which the caller is worker 0, enters a
  * function together and leaves it together; inside, they meet at barriers and take
- * tasks from counters. One wake-up serves a whole step of a model: between its ops
- * the workers spin for a moment rather than sleep, because a step has hundreds of
- * barriers a few microseconds apart. */
+ * tasks from counters. One wake-up serves a whole step of a model: whoever waits
+ * spins for a moment before it sleeps, because a step has hundreds of barriers a few
+ * microseconds apart. */
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/mem.h"
 #include "engine/prefix.h"
 
@@ -154,6 +155,7 @@ static void engine_turn(gm_engine *e)
 static void *engine_main(void *arg)
 {
     gm_engine *const e = arg;
+    gm_guard_set(true); /* everything that a turn needs is there */
     pthread_mutex_lock(&e->lock);
     while (!e->stopping)
         engine_turn(e);

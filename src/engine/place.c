@@ -77,6 +77,13 @@ static void plan_pool(gm_kvpool *pool, wish *w, const gm_model *m)
         w->cfg.kv.n_pages[c] = pool->n_pages[c];
 }
 
+/* From the user's words to the contract's. */
+static bool tell(void *ctx, uint64_t done, uint64_t total)
+{
+    const gm_engine_opts *const o = ctx;
+    return !o->progress || o->progress(o->progress_ctx, done, total) == 0;
+}
+
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
                         const gm_place_cfg *cfg, gm_err *err)
 {
@@ -92,6 +99,8 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     p->most = w.cfg.most;
     plan_pool(&p->pool, &w, m);
     GM_TRY(gm_kvpool_init(&p->pool, &p->arena, err));
+    gm_engine_opts listener = *opts;
+    w.cfg.progress = (gm_progress){tell, &listener};
     return gm_runner_init(&p->runner, m, &w.cfg, err);
 }
 

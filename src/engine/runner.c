@@ -19,7 +19,7 @@ gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     r->model = m;
     GM_TRY(find_backend(r, cfg->backend, err));
     GM_TRY(r->ops->open(&r->be, &cfg->be, err));
-    GM_TRY(r->ops->load(r->be, &m->plan.weights, NULL, &r->weights, err));
+    GM_TRY(r->ops->load(r->be, &m->plan.weights, &cfg->progress, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
     for (uint32_t i = 0; i < GM_RUNNER_BUCKETS && 1u << i <= cfg->most.rows; i++) {
         const uint32_t rows = 1u << i;

@@ -27,6 +27,7 @@ typedef struct gm_runner_cfg {
     gm_bucket most;      /* that a step may hold; rows are a power of two                   */
     gm_kv_desc kv;
     gm_backend_cfg be;
+    gm_progress progress; /* of the load */
 } gm_runner_cfg;
 
 gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err);

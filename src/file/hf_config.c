@@ -21,13 +21,12 @@
 
 /* The most that a config may ask for: well past the largest Gemma 3 (62 layers, 5376 wide), and
  * small enough that products of any three fit in 64 bits. */
-#define MAX_LAYERS  1024u
-#define MAX_HEADS   1024u
-#define MAX_HEAD    1024u
-#define MAX_HIDDEN  (1u << 20)
-#define MAX_FFN     (1u << 22)
-#define MAX_VOCAB   (1u << 22)
-#define MAX_CONTEXT (1u << 30)
+#define MAX_LAYERS 1024u
+#define MAX_HEADS  1024u
+#define MAX_HEAD   1024u
+#define MAX_HIDDEN (1u << 20)
+#define MAX_FFN    (1u << 22)
+#define MAX_VOCAB  (1u << 22)
 
 typedef struct rope {
     double base;
@@ -62,8 +61,8 @@ static gm_status numbers_read(const gm_json *o, config *c, gm_err *err)
         {"num_attention_heads", &c->n_head, 8, 1, MAX_HEADS},
         {"num_key_value_heads", &c->n_head_kv, 4, 1, MAX_HEADS},
         {"head_dim", &c->head_dim, 256, 2, MAX_HEAD},
-        {"sliding_window", &c->window, 4096, 1, MAX_CONTEXT},
-        {"max_position_embeddings", &c->context, 131072, 1, MAX_CONTEXT},
+        {"sliding_window", &c->window, 4096, 1, GM_META_MAX_CTX},
+        {"max_position_embeddings", &c->context, 131072, 2, GM_META_MAX_CTX},
         {"vocab_size", &c->vocab, 262208, 1, MAX_VOCAB},
     };
     for (size_t i = 0; i < sizeof INTS / sizeof INTS[0]; i++) {
@@ -321,7 +320,7 @@ static gm_status generation_translate(gm_tensorfile *f, const gm_json *root, gm_
     double temperature = 0, top_p = 0;
     uint32_t top_k = 0;
     if (gm_json_find(root, "temperature")) {
-        GM_TRY(gm_json_f64(root, "temperature", 0, 1e3, &temperature, err));
+        GM_TRY(gm_json_f64(root, "temperature", 0, GM_TEMPERATURE_MAX, &temperature, err));
         GM_TRY(gm_hf_put_f32(f, "general.sampling.temp", temperature, err));
     }
     if (gm_json_find(root, "top_k")) {

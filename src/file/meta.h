@@ -16,6 +16,10 @@
 #include "base/status.h"
 #include "base/str.h"
 
+/* The longest context that a file may speak of: well past any model's, and small enough to be
+ * multiplied. */
+#define GM_META_MAX_CTX (1u << 24)
+
 /* The numbers are those of GGUF files. */
 typedef enum gm_metatype {
     GM_META_U8 = 0,

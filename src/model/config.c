@@ -25,12 +25,11 @@ enum {
     MAX_FFN = 1 << 22,
     MAX_HEADS = 1024,
     MAX_HEAD_DIM = 1024,
-    MAX_CTX = 1 << 24,
 };
 
 /* A number that must be there and lie within bounds. */
-static gm_status read_count(const gm_meta *meta, const char *key, uint32_t max, uint32_t *out,
-                            gm_err *err)
+static gm_status read_count(const gm_meta *meta, const char *key, uint32_t min, uint32_t max,
+                            uint32_t *out, gm_err *err)
 {
     bool found = false;
     GM_TRY(gm_meta_u32(meta, key, out, &found, err));
@@ -39,9 +38,10 @@ static gm_status read_count(const gm_meta *meta, const char *key, uint32_t max, 
                        "%s: key %s is missing, expected a number up to %" PRIu32, meta->file, key,
                        max);
     }
-    if (*out == 0 || *out > max) {
-        return gm_fail(err, GM_E_FORMAT, 0, "%s: key %s is %" PRIu32 ", expected 1 to %" PRIu32,
-                       meta->file, key, *out, max);
+    if (*out < min || *out > max) {
+        return gm_fail(err, GM_E_FORMAT, 0,
+                       "%s: key %s is %" PRIu32 ", expected %" PRIu32 " to %" PRIu32, meta->file,
+                       key, *out, min, max);
     }
     return GM_OK;
 }
@@ -73,11 +73,11 @@ static gm_status check_architecture(const gm_meta *meta, gm_err *err)
 
 static gm_status read_shape(gm_config *c, const gm_meta *meta, gm_err *err)
 {
-    GM_TRY(read_count(meta, KEY("block_count"), MAX_LAYERS, &c->n_layer, err));
-    GM_TRY(read_count(meta, KEY("embedding_length"), MAX_WIDTH, &c->n_embd, err));
-    GM_TRY(read_count(meta, KEY("feed_forward_length"), MAX_FFN, &c->n_ffn, err));
-    GM_TRY(read_count(meta, KEY("context_length"), MAX_CTX, &c->n_ctx, err));
-    GM_TRY(read_count(meta, KEY("attention.head_count"), MAX_HEADS, &c->n_head, err));
+    GM_TRY(read_count(meta, KEY("block_count"), 1, MAX_LAYERS, &c->n_layer, err));
+    GM_TRY(read_count(meta, KEY("embedding_length"), 1, MAX_WIDTH, &c->n_embd, err));
+    GM_TRY(read_count(meta, KEY("feed_forward_length"), 1, MAX_FFN, &c->n_ffn, err));
+    GM_TRY(read_count(meta, KEY("context_length"), 2, GM_META_MAX_CTX, &c->n_ctx, err));
+    GM_TRY(read_count(meta, KEY("attention.head_count"), 1, MAX_HEADS, &c->n_head, err));
     c->n_kv_head = c->n_head;
     c->head_dim = c->n_embd / c->n_head;
     GM_TRY(gm_meta_u32(meta, KEY("attention.head_count_kv"), &c->n_kv_head, NULL, err));
@@ -171,6 +171,14 @@ static gm_status read_scale(gm_config *c, const gm_meta *meta, gm_err *err)
 
 static gm_status read_softcap(gm_config *c, const gm_meta *meta, gm_err *err)
 {
+    float of_scores = 0;
+    GM_TRY(gm_meta_f32(meta, KEY("attn_logit_softcapping"), &of_scores, NULL, err));
+    if (of_scores != 0) {
+        return gm_fail(
+            err, GM_E_UNSUP, 0,
+            "%s: key %s is %g, expected none: Gemma 3 has no soft cap of attention scores",
+            meta->file, KEY("attn_logit_softcapping"), (double)of_scores);
+    }
     GM_TRY(gm_meta_f32(meta, KEY("final_logit_softcapping"), &c->softcap, NULL, err));
     const bool ollama_mistake = (c->n_layer == 18 || c->n_layer == 26) && c->softcap == 30;
     if (ollama_mistake) c->softcap = 0;
@@ -188,7 +196,8 @@ static gm_status read_sampling(gm_config *c, const gm_meta *meta, gm_err *err)
     GM_TRY(gm_meta_f32(meta, "general.sampling.top_p", &top_p, NULL, err));
     GM_TRY(gm_meta_f32(meta, "general.sampling.min_p", &min_p, NULL, err));
     GM_TRY(gm_meta_u32(meta, "general.sampling.top_k", &top_k, NULL, err));
-    c->sampling.temperature = temperature >= 0 && temperature <= 100 ? temperature : 1;
+    c->sampling.temperature =
+        temperature >= 0 && temperature <= GM_TEMPERATURE_MAX ? temperature : 1;
     c->sampling.top_p = top_p > 0 && top_p <= 1 ? top_p : 0.95f;
     c->sampling.min_p = min_p >= 0 && min_p <= 1 ? min_p : 0;
     c->sampling.top_k = top_k;

@@ -24,10 +24,12 @@
 #define GM_LAW_FLOOR(f)  floorf(f)
 #include "plan/draw_law.h"
 
-/* True when token a comes before token b: larger logit, then lower id. */
+/* True when token a comes before token b: larger logit, NaN last, then lower id. */
 static bool before(const float *l, uint32_t a, uint32_t b)
 {
-    return l[a] > l[b] || (l[a] == l[b] && a < b);
+    if (l[a] > l[b]) return true;
+    if (l[a] < l[b]) return false;
+    return isnan(l[a]) == isnan(l[b]) ? a < b : isnan(l[b]);
 }
 
 static void sift_down(const float *l, uint32_t *heap, uint32_t n, uint32_t i)
@@ -79,8 +81,8 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
     uint32_t order[STRETCHES] = {0}, n_max = 0;
     for (uint32_t first = 0; first < n; first += len, n_max++) {
         const uint32_t end = first + len < n ? first + len : n;
-        float m = l[first];
-        for (uint32_t i = first + 1; i < end; i++)
+        float m = -INFINITY;
+        for (uint32_t i = first; i < end; i++)
             m = l[i] > m ? l[i] : m;
         max[n_max] = m;
     }
@@ -89,7 +91,7 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
     for (uint32_t i = 0; i < k; i++)
         bar = heap_pop(max, order, &left);
     for (uint32_t i = 0; i < n; i++) {
-        if (l[i] >= max[bar]) list[m++] = i;
+        if (!(l[i] < max[bar])) list[m++] = i; /* NaN too, or there might be fewer than k */
     }
     return m;
 }
@@ -122,6 +124,15 @@ static uint32_t first_of(const float *l, uint32_t n)
         if (before(l, i, best)) best = i;
     }
     return best;
+}
+
+/* What is drawn where every token is out or has no logit. */
+static uint32_t lowest_allowed(const uint32_t *mask, uint32_t n)
+{
+    for (uint32_t i = 0; mask && i < n; i++) {
+        if (mask[i / 32] >> (i % 32) & 1) return i;
+    }
+    return 0;
 }
 
 /* Step 7: how many of the n_kept first tokens (order: last taken first at tail) top-p keeps. */
@@ -177,9 +188,8 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
     const gm_draw *const d = row->draw;
     float *const l = scratch->adjusted;
     adjust(logits, n, row, l);
-    if (d->inv_temp == 0) return first_of(l, n);
-
-    const bool cuts = d->top_k || d->top_p < GM_DRAW_TOP_P_OFF || d->log_min_p > -INFINITY;
+    const bool cuts =
+        d->inv_temp != 0 && (d->top_k || d->top_p < GM_DRAW_TOP_P_OFF || d->log_min_p > -INFINITY);
     const uint32_t m = cuts ? list_first(l, n, d->top_k, scratch->order) : n;
     const uint32_t kept = cuts ? cut(l, m, d, scratch->order) : n;
     const gm_draw_key key = {
@@ -188,6 +198,8 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
         .inv_temp = d->inv_temp,
     };
     uint32_t best = cuts ? scratch->order[m - 1] : first_of(l, n);
+    if (l[best] == -INFINITY) return lowest_allowed(row->mask, n);
+    if (d->inv_temp == 0) return best;
     float best_score = score(&key, l, best);
     for (uint32_t i = 0; i < kept; i++) {
         const uint32_t id = cuts ? scratch->order[m - 1 - i] : i;

@@ -19,7 +19,8 @@
  *   8. min-p       of these the ones with (l - l_first) * inv_temp >= log_min_p
  *   9. draw        the largest l * inv_temp + noise(seed, position, id) wins, ties to the lowest id
  *
- * NaN and -inf logits never win while any other token is left. Adding Gumbel
+ * NaN and -inf logits never win while any other token is left; where none is, the
+ * lowest id that the mask allows wins, 0 if it allows none. Adding Gumbel
  * noise and taking the largest draws from the softmax of what stays (step 9),
  * and a speculated token is right exactly when it equals this draw. */
 
@@ -73,7 +74,7 @@ double gm_draw_logsum(const float *logits, uint32_t n);
 /* A hash of the row's bits: the same run, the same hash. */
 uint64_t gm_draw_hash(const float *logits, uint32_t n);
 
-/* The k likeliest of n tokens, best first, ties to the lowest id; k <= n. order[n] is scratch. */
+/* The k likeliest of n tokens, best first, ties to the lowest id, NaN last; k <= n. order[n] is scratch. */
 void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out);
 
 #endif

@@ -57,8 +57,8 @@ enum { GM_CLASS_LOCAL = 0, GM_CLASS_GLOBAL = 1, GM_CLASSES = 2 };
  * there may be many: all its rows of the step come back, however many outputs the step has. */
 enum { GM_OUT_DRAW = 0, GM_OUT_LOGITS = 1, GM_OUT_HIDDEN = 2, GM_OUT_TAP = 3, GM_OUTS = 4 };
 
-/* How activations enter a product (quant/dot.h). */
-enum { GM_ACT_F32 = 0, GM_ACT_INT8 = 1 };
+/* How activations enter a product (quant/dot.h): how many rows of int8 stand for a row. */
+enum { GM_ACT_F32 = 0, GM_ACT_INT8 = 1, GM_ACT_INT8_TWICE = 2 };
 
 typedef struct gm_numerics {
     uint32_t act[2];    /* GM_ACT_*, for each weight                                      */

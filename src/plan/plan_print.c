@@ -54,7 +54,8 @@ static void print_arguments(const gm_plan *p, const gm_op *op, gm_strbuf *out)
         break;
     default: break;
     }
-    if (op->num.act[0] == GM_ACT_INT8) gm_strbuf_put(out, GM_STR(" int8"));
+    if (op->num.act[0] != GM_ACT_F32) gm_strbuf_put(out, GM_STR(" int8"));
+    if (op->num.act[0] == GM_ACT_INT8_TWICE) gm_strbuf_put(out, GM_STR(" twice"));
 }
 
 void gm_plan_print(const gm_plan *p, gm_strbuf *out)

@@ -24,6 +24,12 @@ void gm_act8_quantise(const float *x, size_t n, const gm_act8 *out)
     }
 }
 
+void gm_act8_rest(const float *x, size_t n, const gm_act8 *x8, float *rest)
+{
+    for (size_t i = 0; i < n; i++)
+        rest[i] = x[i] - x8->scale[i / GM_ACT_BLOCK] * (float)x8->q[i];
+}
+
 gm_blocksum gm_qints_sum(const gm_qints *b, uint32_t part, const int8_t *x8)
 {
     gm_blocksum sum = {0, 0};

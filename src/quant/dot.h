@@ -2,7 +2,7 @@
 #ifndef GM_QUANT_DOT_H
 #define GM_QUANT_DOT_H
 
-/* The two arithmetics of a dot product between a row of weights and a row of
+/* The arithmetics of a dot product between a row of weights and a row of
  * activations. This is the law; ref computes by it and every kernel of every
  * backend is compared with it.
  *
@@ -23,10 +23,20 @@
  *
  *            dx * (d * S - dmin * M)
  *
- *        |S| < 2^24 for every format, so S and M are exact as float32 too. Where the
- *        weights are plain floats the activations stay float32: product i goes to
- *        running sum i % 16, and the sixteen are then folded in halves (0 + 8, 1 + 9,
- *        ..), which is what vector registers do. */
+ *        |S| < 2^24 for every format, so S and M are exact as float32 too.
+ *
+ * twice: what int8 leaves of the activations, x - dx * x8 in float32, is rounded to
+ *        int8 in the same way, with scales of its own. The two rows of int8 are
+ *        multiplied as above, each by itself, and the second result is added to the
+ *        first: 15 bits of an activation for two products of 8. A kernel sees nothing
+ *        but twice as many rows.
+ *
+ *        One rounding leaves 0.5 % of an activation that is spread like a bell, the
+ *        second 0.002 %.
+ *
+ * Where the weights are plain floats the activations stay float32: product i goes to
+ * running sum i % 16, and the sixteen are then folded in halves (0 + 8, 1 + 9, ..),
+ * which is what vector registers do. */
 
 #include "quant/tensor.h"
 
@@ -40,6 +50,9 @@ typedef struct gm_act8 {
 
 /* Quantises n floats. Infinities and NaNs make the block's scale NaN, so they are seen. */
 void gm_act8_quantise(const float *x, size_t n, const gm_act8 *out);
+
+/* What quantising n floats left of them: x - dx * x8; rest may be x. */
+void gm_act8_rest(const float *x, size_t n, const gm_act8 *x8, float *rest);
 
 /* S and M of 32-block `part` of a block that was taken apart. */
 typedef struct gm_blocksum {

@@ -34,7 +34,7 @@ static gm_status check_bias(const gm_sampling *s, uint32_t n_vocab, gm_err *err)
 
 gm_status gm_sampler_read(const gm_sampling *s, uint32_t n_vocab, gm_draw *out, gm_err *err)
 {
-    GM_TRY(check("temperature", s->temperature, 0, 100, err));
+    GM_TRY(check("temperature", s->temperature, 0, GM_TEMPERATURE_MAX, err));
     GM_TRY(check("top_p", s->top_p, 0, 1, err));
     GM_TRY(check("min_p", s->min_p, 0, 1, err));
     GM_TRY(check("repeat_penalty", s->repeat_penalty, 0.01f, 100, err));

@@ -74,7 +74,7 @@ static gm_status read_text(calibration *c, gm_err *err)
         for (uint32_t i = 0; i < c->plan.n_taps; i++)
             add_squares(&c->taps[i], r.taps[i], n);
         done += size;
-        if (o->progress && !o->progress(o->progress_ctx, done, total))
+        if (o->progress && o->progress(o->progress_ctx, done, total))
             return gm_fail(err, GM_E_CANCEL, 0, "calibrate: cancelled");
     }
     return GM_OK;

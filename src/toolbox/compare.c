@@ -45,7 +45,7 @@ typedef struct reading {
 gm_status gm_compare_tell(gm_compare *c, uint64_t bytes, gm_err *err)
 {
     c->done += bytes;
-    if (!c->opts.progress || c->opts.progress(c->opts.progress_ctx, c->done, c->total))
+    if (!c->opts.progress || c->opts.progress(c->opts.progress_ctx, c->done, c->total) == 0)
         return GM_OK;
     return gm_fail(err, GM_E_CANCEL, 0, "compare: cancelled");
 }

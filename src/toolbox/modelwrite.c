@@ -74,7 +74,7 @@ static gm_status write_at(const work *w, const uint8_t *p, size_t size, uint64_t
 static gm_status tell(const work *w, uint64_t done, gm_err *err)
 {
     const gm_modelwrite *const job = w->job;
-    if (!job->progress || job->progress(job->progress_ctx, done, w->size)) return GM_OK;
+    if (!job->progress || job->progress(job->progress_ctx, done, w->size) == 0) return GM_OK;
     return gm_fail(err, GM_E_CANCEL, 0, "%s: was cancelled", job->path);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What a synthetic model consists of. The shapes are Gemma 3's, and "tiny" is
  * one whose every width is a multiple of 256, so that every type fits it without
- * falling back.
+ * falling back. "narrow" has 27b's attention, an eighth of its heads, and
+ * little else: for measuring attention with heads of 128.
  *
  * The laws of the weights keep activations near 1 and logits near 3. Each norm
  * sets what follows it to about 1 whatever the depth, so a matrix of n columns
@@ -26,6 +27,7 @@
 
 static const gm_synth_shape shapes[] = {
     {"tiny", 7, 256, 512, 4, 2, 64, 32, 2048, 1, TINY_VOCAB},
+    {"narrow", 12, 512, 512, 8, 4, 128, 1024, 32768, 1, TINY_VOCAB},
     {"270m", 18, 640, 2048, 4, 1, 256, 512, 32768, 1, GEMMA_VOCAB},
     {"1b", 26, 1152, 6912, 4, 1, 256, 512, 32768, 1, GEMMA_VOCAB},
     {"4b", 34, 2560, 10240, 8, 4, 256, 1024, 131072, 8, GEMMA_VOCAB},

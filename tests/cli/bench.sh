@@ -83,6 +83,8 @@ refused 2 '--reps is 0, expected a whole number from 1 to 64' "$G" bench -m "$ti
 refused 2 '--csv and --json are two formats' "$G" bench -m "$tiny" --csv --json
 refused 2 'there is a word, hello' "$G" bench -m "$tiny" hello
 refused 2 '-m MODEL is missing' "$G" bench
+refused 2 '-p 0 and -n 0 leave nothing to measure' "$G" bench -m "$tiny" -p 0 -n 0
+refused 2 '-p 0 and -n 0 leave nothing to measure' "$G" bench -m "$tiny" -p 0,0 -n 0
 refused 2 'unknown option --ctx' "$G" bench -m "$tiny" --ctx 100
 refused 2 '--backend is abacus' "$G" bench -m "$tiny" --backend abacus
 refused 1 "$dir/nothing.gguf" "$G" bench -m "$dir/nothing.gguf"

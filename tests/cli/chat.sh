@@ -231,6 +231,15 @@ check "Ctrl-C did not end the program" rc_is 0
 check "the arrow brought back the message" out_has $'h\xc3\xb6rt ihr'
 check "the answer is kept as far as it came" out_has 'answers         1'
 
+# What another chat wrote meanwhile stays.
+open
+echo 'from\040elsewhere' >>"$file"
+keys '/help\r' && prompt
+keys '\004'
+close
+check "chats side by side keep each other's lines" same "$(tail -n 2 "$file" | tr '\n' ' ')" \
+    'from\040elsewhere /help '
+
 # A history that cannot be kept.
 cp "$file" "$dir/kept"
 open --no-history

@@ -97,18 +97,20 @@ check 'a NaN is an error' rc_is 1
 check 'a NaN is said' err_has 'are not numbers'
 check "nothing is left behind" test ! -e "$dir/x.gguf"
 
-# Ctrl-C in the middle of a large one leaves no file.
+# A signal in the middle of a large one leaves no file.
 mkdir "$dir/large"
-last="synth and Ctrl-C"
-"$G" synth "$dir/large/out.gguf" --size 27b --type q4_0 >"$dir/.out" 2>"$dir/.err" &
-pid=$!
-for _ in $(seq 200); do
-    [ -z "$(ls -A "$dir/large")" ] || break
-    sleep 0.05
+for sig in 1 2 15; do
+    last="synth and signal $sig"
+    "$G" synth "$dir/large/out.gguf" --size 27b --type q4_0 >"$dir/.out" 2>"$dir/.err" &
+    pid=$!
+    for _ in $(seq 200); do
+        [ -z "$(ls -A "$dir/large")" ] || break
+        sleep 0.05
+    done
+    kill -$sig $pid
+    wait $pid
+    rc=$? && kept
+    check "exits with its number" rc_is $((128 + sig))
+    check "no file is left" same "$(ls -A "$dir/large")" ''
 done
-kill -INT $pid
-wait $pid
-rc=$? && kept
-check "Ctrl-C exits with 130" rc_is 130
-check "no file is left" same "$(ls -A "$dir/large")" ''
 finish

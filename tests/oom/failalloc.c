@@ -35,6 +35,7 @@ static atomic_llong fail_at; /* which allocation fails, from 1; 0: none */
 static atomic_llong n_asked; /* allocations since fail_at was set       */
 static atomic_bool sticky;   /* all after it fail too                   */
 static atomic_llong n_live;  /* blocks in use                           */
+static atomic_llong n_ever;  /* allocations since the process began     */
 
 EARLY static void resolve(void *out, const char *name)
 {
@@ -106,6 +107,7 @@ EARLY int pthread_getattr_np(pthread_t thread, pthread_attr_t *attr)
 
 EARLY static bool fails(size_t size, const void *caller)
 {
+    atomic_fetch_add(&n_ever, 1);
     if (lexer_learning && !lexer_caller && size == LEXER_GROWN) lexer_caller = caller;
     const long long at = atomic_load(&fail_at);
     if (at == 0 || asking_for_stack || caller == lexer_caller) return false;
@@ -164,6 +166,11 @@ EARLY void free(void *p)
 long long oom_live(void)
 {
     return atomic_load(&n_live);
+}
+
+long long oom_ever(void)
+{
+    return atomic_load(&n_ever);
 }
 
 /* ---- the sweep ----------------------------------------------------------------------- */

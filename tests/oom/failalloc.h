@@ -25,5 +25,7 @@ void oom_sweep(const char *what, oom_run *run);
 
 /* Blocks in use, the whole process's. */
 long long oom_live(void);
+/* Allocations that the process has asked for since it began, whatever became of them. */
+long long oom_ever(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Many short requests that share their beginnings, some cancelled and some never read: once they
- * are closed, as many blocks are in use after 300 of them as after the first few. */
+ * are closed, as many blocks are in use after 300 of them as after the first few. And from a
+ * request's first token to its end nobody allocates anything, neither we nor a library. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,6 +70,56 @@ static void soak(void **state)
     }
 }
 
+/* A request whose answer goes through everything that an answer can need. */
+static gm_request *rich_request_open(gm_engine *e, uint32_t i)
+{
+    static const char *const stops[] = {"never said", "\n\n\n\n"};
+    static const gm_bias no_end[] = {{1, -1000}, {106, -1000}};
+    int32_t ids[PROMPT];
+    for (uint32_t k = 0; k < PROMPT; k++)
+        ids[k] = (int32_t)(2 + (k < 20 ? k : k * i) % 11);
+    gm_request_opts o = gm_request_opts_default(model);
+    o.ids = ids;
+    o.n_ids = PROMPT;
+    o.n_top = i % 2 ? 3 : 100;
+    o.flags = GM_REQUEST_HASH;
+    o.stop = stops;
+    o.n_stop = 2;
+    o.sampling.repeat_penalty = 1.1f;
+    o.sampling.bias = no_end;
+    o.sampling.n_bias = 2;
+    gm_request *r = NULL;
+    assert_int_equal(gm_request_open(&r, e, &o, NULL), GM_OK);
+    return r;
+}
+
+static void token_loop_allocates_nothing(void **state)
+{
+    (void)state;
+    const char *backend = NULL;
+    for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {
+        const gm_engine_opts o = {.size = sizeof o, .n_ctx = 128, .n_slots = 2, .backend = backend};
+        gm_engine *e = NULL;
+        gm_request *open[OPEN] = {NULL};
+        assert_int_equal(gm_engine_open(&e, model, &o, NULL), GM_OK);
+        for (uint32_t k = 0; k < OPEN; k++)
+            open[k] = rich_request_open(e, k);
+        gm_event ev = {0};
+        assert_int_equal(gm_request_next(open[0], &ev, NULL), GM_OK); /* all threads have begun */
+        const long long before = oom_ever();
+        for (uint32_t k = 0; k < OPEN; k++) {
+            ev = (gm_event){0};
+            while (ev.kind != GM_EVENT_END)
+                assert_int_equal(gm_request_next(open[k], &ev, NULL), GM_OK);
+            assert_int_equal(ev.n_answer, 128 - PROMPT);
+        }
+        assert_int_equal(oom_ever(), before);
+        for (uint32_t k = 0; k < OPEN; k++)
+            gm_request_close(open[k]);
+        gm_engine_close(e);
+    }
+}
+
 static int model_open(void **state)
 {
     (void)state;
@@ -84,6 +135,9 @@ static int model_close(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest o_soak[] = {cmocka_unit_test(soak)};
+    const struct CMUnitTest o_soak[] = {
+        cmocka_unit_test(soak),
+        cmocka_unit_test(token_loop_allocates_nothing),
+    };
     return cmocka_run_group_tests(o_soak, model_open, model_close);
 }

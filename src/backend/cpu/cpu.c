@@ -83,26 +83,34 @@ static bool is_abandoned(const gm_exec *ex)
     return ex->be->abandon && atomic_load(ex->be->abandon);
 }
 
+static void do_phase(gm_exec *ex, size_t i, uint32_t worker)
+{
+    const gm_phase *const ph = &ex->phases[i];
+    switch (ph->kind) {
+    case GM_PHASE_ROWS: gm_cpu_rows(ex, ph, &ex->tasks[i], worker); break;
+    case GM_PHASE_PRODUCTS: gm_cpu_products(ex, ph, &ex->tasks[i], worker); break;
+    case GM_PHASE_ATTEND: gm_cpu_attend(ex, ph, &ex->tasks[i], worker); break;
+    }
+}
+
+/* Whether workers meet after phase i: where either side of it is shared. Worker 0 by itself meets
+ * nobody, and may stop anywhere. After the last phase the crew parts in any case, and tokens are
+ * drawn: it is too late to abandon the step. */
+static bool is_border(const gm_exec *ex, size_t i)
+{
+    return i + 1 < ex->n_phases && !(ex->shared && ex->alone[i] && ex->alone[i + 1]);
+}
+
 /* One worker's way through the step. Every worker must see the same answer to is_abandoned, so
- * worker 0 looks and the others hear of it at the next meeting. */
+ * worker 0 looks, at borders, and the others hear of it when they meet. */
 static void work(void *arg, uint32_t worker)
 {
     gm_exec *const ex = arg;
-    gm_workers *const crew = ex->be->workers;
-    for (uint32_t row = worker; row < ex->step->n_rows; row += gm_workers_n(crew))
-        gm_cpu_angles(ex, row);
-    gm_workers_meet(crew);
     for (size_t i = 0; i < ex->n_phases; i++) {
-        const gm_phase *const ph = &ex->phases[i];
-        switch (ph->kind) {
-        case GM_PHASE_ROWS: gm_cpu_rows(ex, ph, &ex->tasks[i], worker); break;
-        case GM_PHASE_PRODUCTS: gm_cpu_products(ex, ph, &ex->tasks[i], worker); break;
-        case GM_PHASE_ATTEND: gm_cpu_attend(ex, ph, &ex->tasks[i], worker); break;
-        }
-        /* Not after the last phase, which has drawn tokens: then the step is done. */
-        if (worker == 0 && i + 1 < ex->n_phases && is_abandoned(ex))
-            atomic_store(&ex->stop_after, (unsigned)i + 1);
-        gm_workers_meet(crew);
+        if (worker == 0 || !ex->alone[i]) do_phase(ex, i, worker);
+        if (!is_border(ex, i)) continue;
+        if (worker == 0 && is_abandoned(ex)) atomic_store(&ex->stop_after, (unsigned)i + 1);
+        if (ex->shared) gm_workers_meet(ex->be->workers);
         if (atomic_load(&ex->stop_after) == i + 1) return;
     }
 }
@@ -142,7 +150,11 @@ static gm_status compute(gm_exec *ex, const gm_step *s, gm_err *err)
     gm_cpu_settle(ex->be, ex->w);
     for (size_t i = 0; i < ex->n_phases; i++)
         atomic_store_explicit(&ex->tasks[i].next, 0, memory_order_relaxed);
-    gm_workers_run(ex->be->workers, work, ex);
+    gm_cpu_share(ex);
+    if (ex->shared)
+        gm_workers_run(ex->be->workers, work, ex);
+    else
+        work(ex, 0);
     if (atomic_load(&ex->stop_after)) return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
     return GM_OK;
 }

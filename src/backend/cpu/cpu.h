@@ -17,6 +17,7 @@
  *     cpu_rows.c   the ops of ROWS
  *     cpu_mul.c    PRODUCTS
  *     cpu_attn.c   ATTEND and its join
+ *     cpu_share.c  which phases are worth more than one worker
  *     cpu_kv.c     pages
  *     cpu_roof.c   what the machine does at best
  *     kernels.c    the kernel table; generic/ and x86/ fill it
@@ -68,17 +69,18 @@ typedef struct gm_phase {
     const gm_op *op[6];
     uint32_t n_ops;
     gm_val quantise; /* ROWS: after the ops, this value's row becomes int8; 0: none */
+    uint32_t n_int8; /* and so many rows of it: quant/dot.h                          */
 } gm_phase;
 
 /* What one worker alone writes. */
 typedef struct gm_lane {
     gm_panel *panel;
     uint8_t *tile; /* of weights that have not settled */
-    float *acc;    /* [rows, 16] sums of a panel; for gate-up a second one behind it      */
+    float *acc;    /* [GM_ACT_INT8_TWICE, rows, 16] sums of a panel; another for gate-up   */
     float *query;  /* [group, len] queries of a KV head, padded                            */
     float *part;   /* two pieces of attention: see cpu_attn.c                              */
     float *scores; /* [group, GM_PAGE_LEN]                                                  */
-    float *row;    /* [widest] one row of a weight, or of a value                           */
+    float *row;    /* [widest] a head's row for the cache, or what int8 left of a row       */
     gm_draw_scratch draw;
 } gm_lane;
 
@@ -100,7 +102,9 @@ struct gm_exec {
     gm_phase *phases;
     size_t n_phases, cap_phases;
     gm_tasks *tasks; /* [n_phases] */
-    gm_acts acts;    /* of the value quantised last: [rows, widest] */
+    bool *alone;     /* [n_phases] worker 0 does it, and the others go on */
+    bool shared;     /* some phase is not */
+    gm_acts acts;    /* of the value quantised last: [n_int8, rows, widest] */
     gm_cpu_rope ropes[GM_CPU_ROPES];
     uint32_t n_ropes;
     float **norm_of;     /* [n weights] a norm's weights as float32, NULL for others           */
@@ -147,8 +151,9 @@ void gm_cpu_products(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t 
 void gm_cpu_attend(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t worker);
 /* Joins the pieces of a row's attention, where it was cut. */
 void gm_cpu_attend_join(gm_exec *ex, const gm_op *op, uint32_t row);
-/* Cosines and sines of one row's position, for each rotation. */
-void gm_cpu_angles(gm_exec *ex, uint32_t row);
+
+/* cpu_share.c: fills ex->alone and ex->shared for the step at hand. */
+void gm_cpu_share(gm_exec *ex);
 
 /* cpu_roof.c */
 gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err);

@@ -50,18 +50,20 @@ static gm_status add_row_op(gm_exec *ex, const gm_op *op, gm_err *err)
     return GM_OK;
 }
 
-static bool takes_int8(const gm_op *op)
-{
-    return op->num.act[0] == GM_ACT_INT8 || op->num.act[1] == GM_ACT_INT8;
-}
+/* The value whose int8 form is at hand, in so many rows of int8 a row. */
+typedef struct at_hand {
+    gm_val value;
+    uint32_t n_int8;
+} at_hand;
 
-/* *quantised is the value whose int8 form is at hand. */
-static gm_status add_product(gm_exec *ex, const gm_op *op, gm_val *quantised, gm_err *err)
+static gm_status add_product(gm_exec *ex, const gm_op *op, at_hand *hand, gm_err *err)
 {
     const gm_val in = op->in[0];
-    if (takes_int8(op) && *quantised != in) {
+    const uint32_t *const act = op->num.act, n_int8 = act[0] > act[1] ? act[0] : act[1];
+    if (n_int8 && (hand->value != in || hand->n_int8 < n_int8)) {
         GM_TRY(rows_phase(ex, ex->plan->vals[in].rows, false, err));
-        last_phase(ex)->quantise = *quantised = in;
+        last_phase(ex)->quantise = hand->value = in;
+        last_phase(ex)->n_int8 = hand->n_int8 = n_int8;
     }
     gm_phase *last = last_phase(ex);
     const bool joins = last && last->kind == GM_PHASE_PRODUCTS && op->kind == GM_OP_MATMUL &&
@@ -83,16 +85,17 @@ static gm_status add_attend(gm_exec *ex, const gm_op *op, gm_err *err)
 
 static gm_status make_phases(gm_exec *ex, gm_err *err)
 {
-    gm_val quantised = 0;
+    at_hand hand = {0};
     for (size_t i = 0; i < ex->plan->n_ops; i++) {
         const gm_op *const op = &ex->plan->ops[i];
         if (gm_op_products(op))
-            GM_TRY(add_product(ex, op, &quantised, err));
+            GM_TRY(add_product(ex, op, &hand, err));
         else if (op->kind == GM_OP_ATTEND)
             GM_TRY(add_attend(ex, op, err));
         else if (op->kind != GM_OP_OUTPUT || op->what != GM_OUT_TAP) /* a tap is where it is */
             GM_TRY(add_row_op(ex, op, err));
     }
+    GM_TRY(gm_mem_alloc(&ex->alone, ex->n_phases, sizeof *ex->alone, "phases", err));
     return gm_mem_alloc(&ex->tasks, ex->n_phases, sizeof *ex->tasks, "phases", err);
 }
 
@@ -171,14 +174,20 @@ static gm_status alloc_lane(gm_exec *ex, gm_lane *l, uint32_t group, uint32_t vo
 {
     const uint32_t rows = ex->bucket.rows > ex->bucket.outs ? ex->bucket.rows : ex->bucket.outs;
     const size_t len = ex->kv ? ex->kv->len : 0;
+    size_t widest = 0;
+    for (size_t i = 0; i < ex->n_phases; i++) {
+        const size_t cols = ex->plan->vals[ex->phases[i].quantise].cols;
+        if (cols > widest) widest = cols;
+    }
     GM_TRY(gm_mem_alloc_aligned(&l->panel, 1, sizeof *l->panel, "a panel", err));
     GM_TRY(gm_mem_alloc_aligned(&l->tile, GM_PANEL_ROWS, GM_TILE_ROW_MAX, "a tile", err));
-    GM_TRY(gm_mem_alloc(&l->acc, 2 * (size_t)rows * GM_PANEL_ROWS, sizeof *l->acc, "sums", err));
+    GM_TRY(gm_mem_alloc(&l->acc, 2 * GM_ACT_INT8_TWICE * (size_t)rows * GM_PANEL_ROWS,
+                        sizeof *l->acc, "sums", err));
     GM_TRY(gm_mem_alloc(&l->query, group * len, sizeof *l->query, "queries", err));
     GM_TRY(gm_mem_alloc(&l->part, 2 * (size_t)ex->part_len, sizeof *l->part, "attention", err));
     GM_TRY(gm_mem_alloc(&l->scores, (size_t)group * (GM_PAGE_LEN + 1), sizeof *l->scores, "scores",
                         err));
-    GM_TRY(gm_mem_alloc(&l->row, len, sizeof *l->row, "a row", err));
+    GM_TRY(gm_mem_alloc(&l->row, widest > len ? widest : len, sizeof *l->row, "a row", err));
     GM_TRY(gm_mem_alloc(&l->draw.adjusted, vocab, sizeof *l->draw.adjusted, "the draw", err));
     return gm_mem_alloc(&l->draw.order, vocab, sizeof *l->draw.order, "the draw", err);
 }
@@ -191,12 +200,12 @@ static gm_status alloc_acts(gm_exec *ex, gm_err *err)
         const gm_phase *const ph = &ex->phases[i];
         if (!ph->quantise) continue;
         const size_t rows = ph->rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
-        const size_t n = rows * ex->plan->vals[ph->quantise].cols;
+        const size_t n = ph->n_int8 * rows * ex->plan->vals[ph->quantise].cols;
         if (n > most) most = n;
     }
     GM_TRY(gm_mem_alloc(&ex->acts.q, most, 1, "activations", err));
-    GM_TRY(gm_mem_alloc(&ex->acts.scale, most / GM_ACT_BLOCK, sizeof(float), "activations", err));
-    return gm_mem_alloc(&ex->acts.sum, most / GM_QGROUP, sizeof(int32_t), "activations", err);
+    return gm_mem_alloc(&ex->acts.block, most / GM_ACT_BLOCK, sizeof *ex->acts.block, "activations",
+                        err);
 }
 
 static uint32_t vocab_of(const gm_plan *p)
@@ -253,12 +262,12 @@ void gm_cpu_drop(gm_exec *ex)
     gm_mem_free(ex->lanes);
     gm_mem_free(ex->norm_of);
     gm_mem_free(ex->acts.q);
-    gm_mem_free(ex->acts.scale);
-    gm_mem_free(ex->acts.sum);
+    gm_mem_free(ex->acts.block);
     gm_mem_free(ex->parts);
     gm_mem_free(ex->out);
     gm_mem_free(ex->top);
     gm_mem_free(ex->phases);
     gm_mem_free(ex->tasks);
+    gm_mem_free(ex->alone);
     gm_mem_free(ex);
 }

@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* Products. A worker takes a run of neighbouring panels and streams their tiles from
- * memory: one run of bytes, which hardware prefetchers follow by themselves. */
+ * memory: one run of bytes, which hardware prefetchers follow by themselves as long as
+ * bytes are all that a worker waits for. With many columns it reads in bursts, and asks
+ * for the next tile while it works on one. */
 
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
 
+#define MANY_COLUMNS  8
 #define RUNS_A_WORKER 4 /* runs that a phase is cut into, a worker: evens out unequal cores */
 
-/* Sixteen rows of quantised weights with every column of acts: acc[n_cols, 16]. Tiles are read
- * where they lie, or made here of weights that have not settled. */
+static void fetch(const uint8_t *from, size_t size)
+{
+    for (size_t off = 0; off < size; off += 64)
+        __builtin_prefetch(from + off, 0, 2);
+}
+
+/* Sixteen rows of quantised weights with every column of int8: acc[n_cols, 16]. Tiles are read where
+ * they lie, or made here of weights that have not settled. */
 static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, gm_lane *lane,
                             float *acc)
 {
@@ -18,16 +27,19 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
     const bool settled = p < tiled->n_panels;
     const uint8_t *const panel = tiled->tiles + p * GM_PANEL_ROWS * gm_tensor_row_size(t);
     const gm_tilesrc src = settled ? (gm_tilesrc){0} : gm_tilesrc_of(t, p);
-    gm_acts x = ex->acts;
-    x.k = gm_tensor_cols(t);
+    const size_t k = gm_tensor_cols(t);
+    const gm_acts x = {ex->acts.q, ex->acts.block, k};
     memset(acc, 0, n_cols * GM_PANEL_ROWS * sizeof *acc);
-    for (size_t k0 = 0, off = 0; k0 < x.k; k0 += GM_PANEL_COLS) {
-        const size_t left = (x.k - k0) / GM_ACT_BLOCK;
+    for (size_t k0 = 0, off = 0; k0 < k; k0 += GM_PANEL_COLS) {
+        const size_t left = (k - k0) / GM_ACT_BLOCK;
         const uint32_t n_blocks = left < GM_PANEL_BLOCKS ? (uint32_t)left : GM_PANEL_BLOCKS;
         const size_t n = n_blocks * GM_ACT_BLOCK / t->type->block_len;
         const size_t size = n * t->type->block_size;
         const uint8_t *const tile = settled ? panel + off * GM_PANEL_ROWS : lane->tile;
-        if (!settled) gm_tile_make(&src, off, n, lane->tile);
+        if (!settled)
+            gm_tile_make(&src, off, n, lane->tile);
+        else if (n_cols >= MANY_COLUMNS)
+            fetch(tile + size * GM_PANEL_ROWS, size * GM_PANEL_ROWS);
         ex->be->k.mul[t->type->id](&(gm_tilemul){.tile = tile,
                                                  .n_blocks = n_blocks,
                                                  .panel = lane->panel,
@@ -40,10 +52,10 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
 }
 
 /* The same for plain floats, row by row. */
-static void float_panel(gm_exec *ex, const gm_tensor *t, uint32_t first, const float *x,
+static void float_panel(gm_exec *ex, const gm_tensor *t, uint32_t p, const float *x,
                         uint32_t n_cols, float *acc)
 {
-    const size_t cols = gm_tensor_cols(t);
+    const size_t cols = gm_tensor_cols(t), first = (size_t)p * GM_PANEL_ROWS;
     for (uint32_t r = 0; r < GM_PANEL_ROWS && first + r < gm_tensor_rows(t); r++) {
         ex->be->k.dots[t->type->id](&(gm_floatmul){
             .w = t->data + (first + r) * gm_tensor_row_size(t),
@@ -57,38 +69,46 @@ static void float_panel(gm_exec *ex, const gm_tensor *t, uint32_t first, const f
     }
 }
 
-/* Panel `p` of an op's weight into acc. */
-static void panel(gm_exec *ex, const gm_op *op, int which, uint32_t p, gm_lane *lane, float *acc)
+/* Adds to the sums of the first rows of int8 those of what they left. */
+static void add_rests(uint32_t n_cols, uint32_t n_int8, float *acc)
 {
-    const gm_tensor *const t = &ex->w->tensors.at[op->weight[which]];
-    const bool out = ex->plan->vals[op->in[0]].rows == GM_ROWS_OUT;
-    const uint32_t n_cols = out ? ex->step->n_outs : ex->step->n_rows;
-    if (t->type->unpack)
-        quantised_panel(ex, op->weight[which], p, n_cols, lane, acc);
-    else
-        float_panel(ex, t, p * GM_PANEL_ROWS, gm_cpu_row(ex, op->in[0], 0), n_cols, acc);
+    const size_t n = (size_t)n_cols * GM_PANEL_ROWS;
+    for (uint32_t k = 1; k < n_int8; k++) {
+        for (size_t i = 0; i < n; i++)
+            acc[i] += acc[k * n + i];
+    }
 }
 
-/* acc to the op's output, where the panel has rows. */
-static void put_panel(gm_exec *ex, const gm_op *op, uint32_t p, const float *acc)
+/* Panel `p` of an op's weight into acc. */
+static void panel(gm_exec *ex, const gm_op *op, int which, uint32_t p, uint32_t n_cols,
+                  gm_lane *lane, float *acc)
+{
+    const gm_tensor *const t = &ex->w->tensors.at[op->weight[which]];
+    const uint32_t n_int8 = op->num.act[which];
+    if (n_int8) {
+        quantised_panel(ex, op->weight[which], p, n_cols * n_int8, lane, acc);
+        add_rests(n_cols, n_int8, acc);
+    } else {
+        float_panel(ex, t, p, gm_cpu_row(ex, op->in[0], 0), n_cols, acc);
+    }
+}
+
+/* Panel p of the op's output. */
+static void product(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
 {
     const gm_valinfo *const v = &ex->plan->vals[op->out];
     const uint32_t n_cols = v->rows == GM_ROWS_OUT ? ex->step->n_outs : ex->step->n_rows;
+    float *const acc = lane->acc;
+    float *const up = acc + (size_t)n_cols * GM_ACT_INT8_TWICE * GM_PANEL_ROWS;
+    panel(ex, op, 0, p, n_cols, lane, acc);
+    if (op->kind == GM_OP_GATE_UP_GELU) {
+        panel(ex, op, 1, p, n_cols, lane, up);
+        ex->be->k.gelu_mul(up, (size_t)n_cols * GM_PANEL_ROWS, acc);
+    }
     const uint32_t first = p * GM_PANEL_ROWS;
     const uint32_t n = v->cols - first < GM_PANEL_ROWS ? v->cols - first : GM_PANEL_ROWS;
     for (uint32_t c = 0; c < n_cols; c++)
         memcpy(gm_cpu_row(ex, op->out, c) + first, acc + c * GM_PANEL_ROWS, n * sizeof *acc);
-}
-
-static void gate_up_panel(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
-{
-    const uint32_t n_cols =
-        ex->plan->vals[op->out].rows == GM_ROWS_OUT ? ex->step->n_outs : ex->step->n_rows;
-    float *const gate = lane->acc, *const up = lane->acc + (size_t)n_cols * GM_PANEL_ROWS;
-    panel(ex, op, 0, p, lane, gate);
-    panel(ex, op, 1, p, lane, up);
-    ex->be->k.gelu_mul(up, (size_t)n_cols * GM_PANEL_ROWS, gate);
-    put_panel(ex, op, p, gate);
 }
 
 static uint32_t n_panels(const gm_exec *ex, const gm_op *op)
@@ -96,18 +116,13 @@ static uint32_t n_panels(const gm_exec *ex, const gm_op *op)
     return (ex->plan->vals[op->out].cols + GM_PANEL_ROWS - 1) / GM_PANEL_ROWS;
 }
 
-/* Task number t of the phase: a panel of one of its ops. */
-static void product(gm_exec *ex, const gm_phase *ph, uint32_t t, gm_lane *lane)
+/* A run of the phase's panels, which are counted through its ops. */
+static void run(gm_exec *ex, const gm_phase *ph, uint32_t first, uint32_t n, gm_lane *lane)
 {
-    uint32_t i = 0;
-    for (; t >= n_panels(ex, ph->op[i]); i++)
-        t -= n_panels(ex, ph->op[i]);
-    const gm_op *const op = ph->op[i];
-    if (op->kind == GM_OP_GATE_UP_GELU) {
-        gate_up_panel(ex, op, t, lane);
-    } else {
-        panel(ex, op, 0, t, lane, lane->acc);
-        put_panel(ex, op, t, lane->acc);
+    for (uint32_t i = 0, base = 0; i < ph->n_ops; base += n_panels(ex, ph->op[i++])) {
+        const uint32_t end = base + n_panels(ex, ph->op[i]);
+        for (uint32_t p = first > base ? first : base; p < first + n && p < end; p++)
+            product(ex, ph->op[i], p - base, lane);
     }
 }
 
@@ -117,9 +132,6 @@ void gm_cpu_products(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t 
     for (uint32_t i = 0; i < ph->n_ops; i++)
         total += n_panels(ex, ph->op[i]);
     const uint32_t cut = gm_workers_n(ex->be->workers) * RUNS_A_WORKER;
-    const uint32_t run = (total + cut - 1) / cut;
-    for (uint32_t n; (n = gm_tasks_take(tasks, total, run, &first));) {
-        for (uint32_t t = 0; t < n; t++)
-            product(ex, ph, first + t, &ex->lanes[worker]);
-    }
+    for (uint32_t n; (n = gm_tasks_take(tasks, total, (total + cut - 1) / cut, &first));)
+        run(ex, ph, first, n, &ex->lanes[worker]);
 }

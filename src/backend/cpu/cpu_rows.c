@@ -7,7 +7,8 @@
 
 #include "backend/cpu/cpu.h"
 
-void gm_cpu_angles(gm_exec *ex, uint32_t row)
+/* Cosines and sines of the row's position, for each rotation. */
+static void angles(gm_exec *ex, uint32_t row)
 {
     for (uint32_t i = 0; i < ex->n_ropes; i++) {
         const gm_cpu_rope *const r = &ex->ropes[i];
@@ -20,12 +21,14 @@ void gm_cpu_angles(gm_exec *ex, uint32_t row)
     }
 }
 
-/* The token ids and given rows were checked before the step began. */
+/* The token ids and given rows were checked before the step began. Every plan begins with this, so
+ * the angles are there for whoever turns a row. */
 static void input(gm_exec *ex, const gm_op *op, uint32_t row)
 {
     const gm_step_row *const r = &gm_step_rows(ex->step)[row];
     const uint32_t n = ex->plan->vals[op->out].cols;
     float *const out = gm_cpu_row(ex, op->out, row);
+    angles(ex, row);
     if (r->kind == GM_ROW_GIVEN) {
         memcpy(out, gm_step_given_at(ex->step, r->src), n * sizeof *out);
         return;
@@ -148,21 +151,35 @@ static void row_op(gm_exec *ex, const gm_op *op, uint32_t row, gm_lane *lane)
     }
 }
 
-static void quantise(gm_exec *ex, gm_val v, uint32_t row)
+static uint32_t n_rows_of(const gm_exec *ex, const gm_phase *ph)
 {
-    const size_t n = ex->plan->vals[v].cols;
+    return ph->rows == GM_ROWS_ALL ? ex->step->n_rows : ex->step->n_outs;
+}
+
+/* The row of ph->quantise as ph->n_int8 rows, each of what those before it left. The k-th rows of
+ * all are together. */
+static void quantise(gm_exec *ex, const gm_phase *ph, uint32_t row, float *rest)
+{
+    const size_t n = ex->plan->vals[ph->quantise].cols;
     const gm_acts *const a = &ex->acts;
-    ex->be->k.quantise(gm_cpu_row(ex, v, row), n, a->q + row * n,
-                       a->scale + row * (n / GM_ACT_BLOCK), a->sum + row * (n / GM_QGROUP));
+    const float *x = gm_cpu_row(ex, ph->quantise, row);
+    for (uint32_t k = 0; k < ph->n_int8; k++) {
+        const size_t at = (k * (size_t)n_rows_of(ex, ph) + row) * n;
+        int8_t *const q = a->q + at;
+        gm_actblock *const block = a->block + at / GM_ACT_BLOCK;
+        ex->be->k.quantise(x, n, q, block);
+        for (size_t i = 0; k + 1 < ph->n_int8 && i < n; i++)
+            rest[i] = x[i] - block[i / GM_ACT_BLOCK].scale * (float)q[i];
+        x = rest;
+    }
 }
 
 void gm_cpu_rows(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t worker)
 {
-    const uint32_t n = ph->rows == GM_ROWS_ALL ? ex->step->n_rows : ex->step->n_outs;
     uint32_t row = 0;
-    while (gm_tasks_take(tasks, n, 1, &row)) {
+    while (gm_tasks_take(tasks, n_rows_of(ex, ph), 1, &row)) {
         for (uint32_t i = 0; i < ph->n_ops; i++)
             row_op(ex, ph->op[i], row, &ex->lanes[worker]);
-        if (ph->quantise) quantise(ex, ph->quantise, row);
+        if (ph->quantise) quantise(ex, ph, row, ex->lanes[worker].row);
     }
 }

@@ -47,8 +47,8 @@ typedef struct gm_kernels {
 
     void (*dots[GM_KERNEL_TYPES])(const gm_floatmul *a); /* by gm_qtype: F32, F16, BF16 */
 
-    /* Activations to int8 as quant/dot.h says, with sums over groups of 16. */
-    void (*quantise)(const float *x, size_t n, int8_t *q, float *scale, int32_t *sum);
+    /* Activations to int8 as quant/dot.h says. */
+    void (*quantise)(const float *x, size_t n, int8_t *q, gm_actblock *block);
 
     /* y = x * (w + offset) / sqrt(mean(x^2) + eps); y may be x. */
     void (*norm)(const float *x, const float *w, size_t n, float eps, float offset, float *y);

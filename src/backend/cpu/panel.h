@@ -42,11 +42,17 @@ typedef struct gm_panel {
     int32_t sc[GM_PANEL_BLOCKS][2][GM_PANEL_ROWS], m[GM_PANEL_BLOCKS][2][GM_PANEL_ROWS];
 } gm_panel;
 
-/* Activations of several columns (rows of the batch) as int8, with the sums that zero needs. */
+/* What goes with a block of 32 activations: its scale, and sums for zero and minima. */
+typedef struct gm_actblock {
+    float scale;
+    int32_t sum;
+    int32_t half[2]; /* sums of its groups of 16 */
+} gm_actblock;
+
+/* Activations of several columns (rows of the batch) as int8. */
 typedef struct gm_acts {
-    int8_t *q;    /* [n, k]      */
-    float *scale; /* [n, k / 32] */
-    int32_t *sum; /* [n, k / 16] */
+    int8_t *q;          /* [n, k]      */
+    gm_actblock *block; /* [n, k / 32] */
     size_t k;
 } gm_acts;
 

@@ -8,6 +8,7 @@
  *     NAME(x)              the function's name on this rung
  *     load_f16(p)          sixteen f16 as floats
  *     load_i8(p)           sixteen int8 as floats
+ *     splat_f16(p)         one f16 as sixteen floats
  *     store_f16(p, v)      sixteen floats as f16, to nearest even
  *     to_int(v)            sixteen floats to int32, to nearest even
  *
@@ -163,7 +164,7 @@ DOTS(dots_bf16, GM_QTYPE_BF16)
 
 /* ---- rows ------------------------------------------------------------------------------ */
 
-static void NAME(quantise)(const float *x, size_t n, int8_t *q, float *scale, int32_t *sum)
+static void NAME(quantise)(const float *x, size_t n, int8_t *q, gm_actblock *block)
 {
     for (size_t i = 0; i < n; i += 32) {
         const vf a = load(x + i), b = load(x + i + 16);
@@ -177,14 +178,12 @@ static void NAME(quantise)(const float *x, size_t n, int8_t *q, float *scale, in
         const vi8 ca = __builtin_convertvector(qa, vi8), cb = __builtin_convertvector(qb, vi8);
         memcpy(q + i, &ca, 16);
         memcpy(q + i + 16, &cb, 16);
-        scale[i / 32] = finite ? max / 127.0f : NAN;
         int32_t sa = 0, sb = 0;
         for (int j = 0; j < 16; j++) {
             sa += qa[j];
             sb += qb[j];
         }
-        sum[i / 16] = sa;
-        sum[i / 16 + 1] = sb;
+        block[i / 32] = (gm_actblock){finite ? max / 127.0f : NAN, sa + sb, {sa, sb}};
     }
 }
 
@@ -310,13 +309,17 @@ static uint64_t NAME(read)(const uint8_t *p, size_t n, uint32_t way)
 
 enum { KV_F32, KV_F16, KV_Q8_0 };
 
-/* Sixteen values of a KV row. */
-INLINE vf kv_load(const uint8_t *row, size_t i, int type)
+/* Thirty-two values of a KV row, i a multiple of that: a block of Q8_0, whose scale is read once. */
+INLINE void kv_load(const uint8_t *row, size_t i, int type, vf v[2])
 {
-    if (type == KV_F32) return load((const float *)(const void *)(row + 4 * i));
-    if (type == KV_F16) return load_f16(row + 2 * i);
     const uint8_t *const block = row + i / 32 * 34;
-    return load_i8(block + 2 + i % 32) * gm_read_f16(block);
+    const vf scale = type == KV_Q8_0 ? splat_f16(block) : splat(1);
+    for (size_t h = 0; h < 2; h++) {
+        const size_t at = i + 16 * h;
+        v[h] = type == KV_F32   ? load((const float *)(const void *)(row + 4 * at))
+               : type == KV_F16 ? load_f16(row + 2 * at)
+                                : load_i8(block + 2 + 16 * h) * scale;
+    }
 }
 
 static void NAME(kv_store_f32)(const float *x, size_t len, uint8_t *row)
@@ -334,10 +337,9 @@ static void NAME(kv_store_q8_0)(const float *x, size_t len, uint8_t *row)
 {
     for (size_t i = 0; i < len; i += 32) {
         int8_t q[32];
-        float scale;
-        int32_t sum[2];
-        NAME(quantise)(x + i, 32, q, &scale, sum);
-        const uint16_t d = gm_f32_to_f16(scale);
+        gm_actblock block;
+        NAME(quantise)(x + i, 32, q, &block);
+        const uint16_t d = gm_f32_to_f16(block.scale);
         memcpy(row + i / 32 * 34, &d, sizeof d);
         memcpy(row + i / 32 * 34 + 2, q, sizeof q);
     }
@@ -349,31 +351,37 @@ INLINE void scores_of(const gm_kvcells *k, const float *q, float scale, float *s
     for (uint32_t c = 0; c < k->n; c++) {
         const uint8_t *const row = k->base + (size_t)(k->cell_first + c) * k->stride;
         vf acc[4] = {{0}, {0}, {0}, {0}};
-        for (size_t i = 0; i < k->len; i += 16) {
-            const vf v = kv_load(row, i, type);
-            for (int g = 0; g < n; g++)
-                acc[g] += v * load(q + (size_t)g * k->len + i);
+        for (size_t i = 0; i < k->len; i += 32) {
+            vf v[2];
+            kv_load(row, i, type, v);
+            for (int g = 0; g < n; g++) {
+                acc[g] += v[0] * load(q + (size_t)g * k->len + i);
+                acc[g] += v[1] * load(q + (size_t)g * k->len + i + 16);
+            }
         }
         for (int g = 0; g < n; g++)
             s[g * PAGE + (int)c] = scale * fold_add(acc[g]);
     }
 }
 
-/* acc of n heads, sixteen values at a time over all cells. */
+/* acc of n heads, thirty-two values at a time over all cells. */
 INLINE void mix_of(const gm_kvcells *v, const float *p, const float *keep, float *acc, int n,
                    int type)
 {
-    for (size_t i = 0; i < v->len; i += 16) {
-        vf a[4];
-        for (int g = 0; g < n; g++)
-            a[g] = load(acc + (size_t)g * v->len + i) * keep[g];
+    for (size_t i = 0; i < v->len; i += 32) {
+        vf a[4][2];
+        for (int g = 0; g < 2 * n; g++)
+            a[g / 2][g % 2] = load(acc + (size_t)(g / 2) * v->len + i + 16 * (g % 2)) * keep[g / 2];
         for (uint32_t c = 0; c < v->n; c++) {
-            const vf x = kv_load(v->base + (size_t)(v->cell_first + c) * v->stride, i, type);
-            for (int g = 0; g < n; g++)
-                a[g] += x * p[g * PAGE + (int)c];
+            vf x[2];
+            kv_load(v->base + (size_t)(v->cell_first + c) * v->stride, i, type, x);
+            for (int g = 0; g < n; g++) {
+                a[g][0] += x[0] * p[g * PAGE + (int)c];
+                a[g][1] += x[1] * p[g * PAGE + (int)c];
+            }
         }
-        for (int g = 0; g < n; g++)
-            store(acc + (size_t)g * v->len + i, a[g]);
+        for (int g = 0; g < 2 * n; g++)
+            store(acc + (size_t)(g / 2) * v->len + i + 16 * (g % 2), a[g / 2][g % 2]);
     }
 }
 

@@ -86,10 +86,13 @@ static gm_status alloc_scratch(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->expanded, widest, sizeof *ex->expanded, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->wide, rows * ffn, sizeof *ex->wide, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->acc, widest, sizeof *ex->acc, "scratch", err));
-    GM_TRY(gm_mem_alloc(&ex->act8.q, rows * widest, 1, "scratch", err));
-    GM_TRY(gm_mem_alloc(&ex->act8.scale, rows * (widest / GM_ACT_BLOCK + 1), sizeof *ex->act8.scale,
-                        "scratch", err));
+    const uint64_t rows8 = rows * GM_ACT_INT8_TWICE;
+    GM_TRY(gm_mem_alloc(&ex->act8.q, rows8 * widest, 1, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->act8.scale, rows8 * (widest / GM_ACT_BLOCK + 1),
+                        sizeof *ex->act8.scale, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->rest, widest, sizeof *ex->rest, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->scores, positions, sizeof *ex->scores, "scratch", err));
+    GM_TRY(gm_mem_alloc(&ex->mix, 2 * widest, sizeof *ex->mix, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->draw.adjusted, vocab, sizeof *ex->draw.adjusted, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->draw.order, vocab, sizeof *ex->draw.order, "scratch", err));
     GM_TRY(gm_mem_alloc(&ex->out, ex->bucket.outs, sizeof *ex->out, "results", err));
@@ -106,7 +109,9 @@ static void ref_drop(gm_exec *ex)
     gm_mem_free(ex->acc);
     gm_mem_free(ex->act8.q);
     gm_mem_free(ex->act8.scale);
+    gm_mem_free(ex->rest);
     gm_mem_free(ex->scores);
+    gm_mem_free(ex->mix);
     gm_mem_free(ex->draw.adjusted);
     gm_mem_free(ex->draw.order);
     gm_mem_free(ex->out);

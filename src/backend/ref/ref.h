@@ -6,12 +6,13 @@
  *
  * "ref" computes exactly (weights expanded to float32, sums in float64) and is
  * what fidelity is measured against. "ref-int8" rounds activations as the ops'
- * numerics say and is what fast kernels are compared with, block sum by block
- * sum. Everything but the products is the same in both.
+ * numerics say and computes all else in float32 in a stated order: fast kernels
+ * have its bits.
  *
  *     ref.c       the backend's entries, lowering, one step
  *     ref_kv.c    pages and slots
- *     ref_ops.c   the maths of each op */
+ *     ref_ops.c   the maths of each op
+ *     ref_float.c the same in float32 */
 
 #include "backend/mapped.h"
 #include "backend/slots.h"
@@ -37,8 +38,10 @@ struct gm_exec {
     float *expanded; /* one row of a weight                                              */
     float *wide;     /* [rows, widest value]: the second product of gate_up_gelu         */
     double *acc;     /* [widest value]                                                   */
-    gm_act8 act8;    /* [rows, widest], int8 arithmetic                                  */
+    gm_act8 act8;    /* [rows, GM_ACT_INT8_TWICE, widest], int8 arithmetic               */
+    float *rest;     /* [widest] what rounding to int8 left of a row                     */
     double *scores;  /* [positions] of one head                                          */
+    float *mix;      /* [2, widest value]: two pieces of attention                       */
     gm_draw_scratch draw;
     gm_result_out *out;  /* [outs] */
     gm_candidate *top;   /* [outs, GM_TOP_MAX] */
@@ -70,5 +73,23 @@ void gm_ref_kv_store(const gm_kvmem *kv, const float *x, float *cell);
 
 /* ref_ops.c: computes one op of ex->step. */
 gm_status gm_ref_op(gm_exec *ex, const gm_op *op, gm_err *err);
+
+/* A query head of a row and what it sees. */
+typedef struct gm_refhead {
+    const gm_op *op;
+    const float *q; /* [dim] */
+    uint32_t dim;
+    uint32_t slot;
+    size_t kv_off;        /* of the head in a K or V row */
+    uint32_t first, last; /* positions                   */
+} gm_refhead;
+const float *gm_ref_head_cell(const gm_exec *ex, const gm_refhead *h, uint32_t pos, uint32_t which);
+
+/* ref_float.c: float32 for the exact maths of ref_ops.c. */
+void gm_ref_norm_f32(const float *x, const float *w, const gm_norm *norm, size_t n, float *y);
+void gm_ref_rotate_f32(float c, float s, float *a, float *b);
+float gm_ref_gelu_f32(float z);
+float gm_ref_softcap_f32(float x, float cap);
+void gm_ref_attend_f32(gm_exec *ex, const gm_refhead *h, float *out);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The maths of each op, as one would write it on paper. Values between ops are
  * float32; inside an op sums, means and transcendental functions are float64, so
- * that what is left of rounding is the storage between ops. */
+ * that what is left of rounding is the storage between ops. ref-int8 takes the ops of
+ * ref_float.c instead. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -33,8 +34,13 @@ static const float *weight_row(gm_exec *ex, gm_wid w, uint64_t i)
 }
 
 /* y = x * (w + offset) / sqrt(mean(x^2) + eps), n values; y may be x. */
-static void norm_row(const float *x, const float *w, const gm_norm *norm, size_t n, float *y)
+static void norm_row(const gm_exec *ex, const float *x, const float *w, const gm_norm *norm,
+                     size_t n, float *y)
 {
+    if (ex->be->int8) {
+        gm_ref_norm_f32(x, w, norm, n, y);
+        return;
+    }
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += (double)x[i] * (double)x[i];
@@ -44,15 +50,20 @@ static void norm_row(const float *x, const float *w, const gm_norm *norm, size_t
 }
 
 /* Rotates pairs (i, i + n/2) by angles pos / factor * theta^(-2i/n). */
-static void rope_row(float *x, size_t n, uint32_t pos, const gm_rope *rope)
+static void rope_row(const gm_exec *ex, float *x, size_t n, uint32_t pos, const gm_rope *rope)
 {
     const size_t half = n / 2;
     for (size_t i = 0; i < half; i++) {
-        const double angle = (double)pos / (double)rope->factor *
-                             pow((double)rope->theta, -2 * (double)i / (double)n);
+        const double speed =
+            pow((double)rope->theta, -(double)i / (double)half) / (double)rope->factor;
+        const double c = cos(pos * speed), s = sin(pos * speed);
         const double a = (double)x[i], b = (double)x[i + half];
-        x[i] = (float)(a * cos(angle) - b * sin(angle));
-        x[i + half] = (float)(b * cos(angle) + a * sin(angle));
+        if (ex->be->int8) {
+            gm_ref_rotate_f32((float)c, (float)s, &x[i], &x[i + half]);
+            continue;
+        }
+        x[i] = (float)(a * c - b * s);
+        x[i + half] = (float)(b * c + a * s);
     }
 }
 
@@ -87,10 +98,35 @@ static gm_status input_rows(gm_exec *ex, const gm_op *op, gm_err *err)
     return GM_OK;
 }
 
-/* Row i of the input as int8, n values a row. */
-static gm_act8 act8_row(const gm_exec *ex, uint32_t i, size_t n)
+/* Row i of int8, n values a row. */
+static gm_act8 act8_row(const gm_exec *ex, size_t i, size_t n)
 {
     return (gm_act8){ex->act8.q + i * n, ex->act8.scale + i * (n / GM_ACT_BLOCK)};
+}
+
+/* Row i of x as n_int8 rows, each of what those before it left. */
+static void quantise(gm_exec *ex, const float *x, uint32_t i, size_t n, uint32_t n_int8)
+{
+    for (uint32_t k = 0; k < n_int8; k++) {
+        const gm_act8 x8 = act8_row(ex, (size_t)i * n_int8 + k, n);
+        gm_act8_quantise(x, n, &x8);
+        gm_act8_rest(x, n, &x8, ex->rest);
+        x = ex->rest;
+    }
+}
+
+/* A row of quantised weights with the n_int8 rows of row i of x. */
+static float product(const gm_exec *ex, const gm_tensor *t, size_t j, uint32_t i, uint32_t n_int8)
+{
+    const size_t n = gm_tensor_cols(t);
+    const uint8_t *const w = t->data + j * gm_tensor_row_size(t);
+    float sum = 0;
+    for (uint32_t k = 0; k < n_int8; k++) {
+        const gm_act8 x8 = act8_row(ex, (size_t)i * n_int8 + k, n);
+        const float y = gm_dot_int8(t->type, w, &x8, n);
+        sum = k ? sum + y : y;
+    }
+    return sum;
 }
 
 /* out = x W^T with the op's weight `which`. A row of W is expanded once for all rows of x. */
@@ -99,19 +135,16 @@ static void matmul(gm_exec *ex, const gm_op *op, int which, float *out)
     const gm_tensor *const t = tensor_of(ex, op->weight[which]);
     const size_t n = gm_tensor_cols(t), m = gm_tensor_rows(t);
     const uint32_t rows = rows_of(ex, op->in[0]);
-    const bool int8 = ex->be->int8 && op->num.act[which] == GM_ACT_INT8;
-    for (uint32_t i = 0; int8 && i < rows; i++) {
-        const gm_act8 x8 = act8_row(ex, i, n);
-        gm_act8_quantise(row_of(ex, op->in[0], i), n, &x8);
-    }
+    const uint32_t n_int8 = ex->be->int8 ? op->num.act[which] : 0;
+    for (uint32_t i = 0; i < rows; i++)
+        quantise(ex, row_of(ex, op->in[0], i), i, n, n_int8);
     for (size_t j = 0; j < m; j++) {
-        const float *const w = int8 ? NULL : weight_row(ex, op->weight[which], j);
+        const float *const w = n_int8 ? NULL : weight_row(ex, op->weight[which], j);
         for (uint32_t i = 0; i < rows; i++) {
             const float *const x = row_of(ex, op->in[0], i);
-            const gm_act8 x8 = act8_row(ex, i, n);
             float *const y = out + i * m + j;
-            if (int8)
-                *y = gm_dot_int8(t->type, t->data + j * gm_tensor_row_size(t), &x8, n);
+            if (n_int8)
+                *y = product(ex, t, j, i, n_int8);
             else
                 *y = ex->be->int8 ? gm_dot_f32(w, x, n) : gm_dot_exact(w, x, n);
         }
@@ -126,7 +159,7 @@ static void norm(gm_exec *ex, const gm_op *op)
     const float *const w = weight_row(ex, op->norm.weight, 0);
     for (uint32_t i = 0; i < rows_of(ex, op->out); i++) {
         float *const out = row_of(ex, op->out, i);
-        norm_row(row_of(ex, from, i), w, &op->norm, n, out);
+        norm_row(ex, row_of(ex, from, i), w, &op->norm, n, out);
         for (uint32_t j = 0; add && j < n; j++)
             out[j] += row_of(ex, op->in[0], i)[j];
     }
@@ -141,8 +174,8 @@ static void norm_rope(gm_exec *ex, const gm_op *op)
         const uint32_t pos = gm_step_rows(ex->step)[i].pos;
         for (size_t h = 0; h < cols; h += head_dim) {
             float *const out = row_of(ex, op->out, i) + h;
-            norm_row(row_of(ex, op->in[0], i) + h, w, &op->norm, head_dim, out);
-            rope_row(out, head_dim, pos, &op->rope);
+            norm_row(ex, row_of(ex, op->in[0], i) + h, w, &op->norm, head_dim, out);
+            rope_row(ex, out, head_dim, pos, &op->rope);
         }
     }
 }
@@ -158,43 +191,55 @@ static void cache(gm_exec *ex, const gm_op *op)
     }
 }
 
-/* One query head over the row's visible positions. */
-static void attend_head(gm_exec *ex, const gm_op *op, uint32_t i, uint32_t head)
+const float *gm_ref_head_cell(const gm_exec *ex, const gm_refhead *h, uint32_t pos, uint32_t which)
 {
-    const gm_attn *const a = &op->attn;
-    const gm_step_row *const r = &gm_step_rows(ex->step)[i];
-    const float *const q = row_of(ex, op->in[0], i) + (size_t)head * a->head_dim;
-    float *const out = row_of(ex, op->out, i) + (size_t)head * a->head_dim;
-    const size_t kv_off = (size_t)(head / (a->n_head / a->n_kv_head)) * a->head_dim;
-    const uint32_t first = r->first[a->class], last = r->last[a->class];
+    return gm_ref_kv_cell(ex->kv, h->slot, h->op->layer, pos, which) + h->kv_off;
+}
+
+static void attend_exact(gm_exec *ex, const gm_refhead *h, float *out)
+{
     double max = -INFINITY, sum = 0;
-    for (uint32_t p = first; p <= last; p++) {
-        const float *const k = gm_ref_kv_cell(ex->kv, r->slot, op->layer, p, 0) + kv_off;
+    for (uint32_t p = h->first; p <= h->last; p++) {
+        const float *const k = gm_ref_head_cell(ex, h, p, 0);
         double dot = 0;
-        for (uint32_t j = 0; j < a->head_dim; j++)
-            dot += (double)q[j] * (double)k[j];
-        ex->scores[p - first] = (double)a->scale * dot;
-        max = fmax(max, ex->scores[p - first]);
+        for (uint32_t j = 0; j < h->dim; j++)
+            dot += (double)h->q[j] * (double)k[j];
+        ex->scores[p - h->first] = (double)h->op->attn.scale * dot;
+        max = fmax(max, ex->scores[p - h->first]);
     }
-    for (uint32_t p = first; p <= last; p++) {
-        ex->scores[p - first] = exp(ex->scores[p - first] - max);
-        sum += ex->scores[p - first];
+    for (uint32_t p = h->first; p <= h->last; p++) {
+        ex->scores[p - h->first] = exp(ex->scores[p - h->first] - max);
+        sum += ex->scores[p - h->first];
     }
-    memset(ex->acc, 0, a->head_dim * sizeof *ex->acc);
-    for (uint32_t p = first; p <= last; p++) {
-        const float *const v = gm_ref_kv_cell(ex->kv, r->slot, op->layer, p, 1) + kv_off;
-        for (uint32_t j = 0; j < a->head_dim; j++)
-            ex->acc[j] += ex->scores[p - first] * (double)v[j];
+    memset(ex->acc, 0, h->dim * sizeof *ex->acc);
+    for (uint32_t p = h->first; p <= h->last; p++) {
+        const float *const v = gm_ref_head_cell(ex, h, p, 1);
+        for (uint32_t j = 0; j < h->dim; j++)
+            ex->acc[j] += ex->scores[p - h->first] * (double)v[j];
     }
-    for (uint32_t j = 0; j < a->head_dim; j++)
+    for (uint32_t j = 0; j < h->dim; j++)
         out[j] = (float)(ex->acc[j] / sum);
 }
 
 static void attend(gm_exec *ex, const gm_op *op)
 {
+    const gm_attn *const a = &op->attn;
+    const uint32_t group = a->n_head / a->n_kv_head;
     for (uint32_t i = 0; i < ex->step->n_rows; i++) {
-        for (uint32_t h = 0; h < op->attn.n_head; h++)
-            attend_head(ex, op, i, h);
+        const gm_step_row *const r = &gm_step_rows(ex->step)[i];
+        for (uint32_t head = 0; head < a->n_head; head++) {
+            const gm_refhead h = {
+                .op = op,
+                .q = row_of(ex, op->in[0], i) + (size_t)head * a->head_dim,
+                .dim = a->head_dim,
+                .slot = r->slot,
+                .kv_off = (size_t)(head / group) * a->head_dim,
+                .first = r->first[a->class],
+                .last = r->last[a->class],
+            };
+            float *const out = row_of(ex, op->out, i) + (size_t)head * a->head_dim;
+            (ex->be->int8 ? gm_ref_attend_f32 : attend_exact)(ex, &h, out);
+        }
     }
 }
 
@@ -204,8 +249,10 @@ static void gate_up_gelu(gm_exec *ex, const gm_op *op)
     matmul(ex, op, 0, gate);
     matmul(ex, op, 1, up);
     const size_t n = (size_t)rows_of(ex, op->out) * ex->plan->vals[op->out].cols;
-    for (size_t i = 0; i < n; i++)
-        gate[i] = (float)(gelu_tanh((double)gate[i]) * (double)up[i]);
+    for (size_t i = 0; i < n; i++) {
+        gate[i] = ex->be->int8 ? gm_ref_gelu_f32(gate[i]) * up[i]
+                               : (float)(gelu_tanh((double)gate[i]) * (double)up[i]);
+    }
 }
 
 static void pick_rows(gm_exec *ex, const gm_op *op)
@@ -218,10 +265,12 @@ static void pick_rows(gm_exec *ex, const gm_op *op)
 static void softcap(gm_exec *ex, const gm_op *op)
 {
     const size_t n = (size_t)rows_of(ex, op->out) * ex->plan->vals[op->out].cols;
+    const float *const x = ex->values.at[op->in[0]];
+    float *const y = ex->values.at[op->out];
+    const double cap = (double)op->scale;
     for (size_t i = 0; i < n; i++) {
-        ex->values.at[op->out][i] =
-            (float)((double)op->scale *
-                    tanh((double)ex->values.at[op->in[0]][i] / (double)op->scale));
+        y[i] = ex->be->int8 ? gm_ref_softcap_f32(x[i], op->scale)
+                            : (float)(cap * tanh((double)x[i] / cap));
     }
 }
 

@@ -574,6 +574,42 @@ static void test_options(void **state)
 }
 
 /* Where nobody says, the context is the model's, at most 4096. */
+typedef struct listener {
+    uint64_t calls, done, total;
+    int answer;
+} listener;
+
+static int listen(void *ctx, uint64_t done, uint64_t total)
+{
+    listener *const l = ctx;
+    assert_true(done >= l->done && done <= total);
+    l->calls++;
+    l->done = done;
+    l->total = total;
+    return l->answer;
+}
+
+/* Whoever listens hears of the end of the load, and may refuse to go on. */
+static void test_load_reports_and_cancels(void **state)
+{
+    (void)state;
+    for (size_t i = 0; gm_backend_name(i, NULL); i++) {
+        listener l = {0};
+        gm_engine *e = NULL;
+        gm_engine_opts o = gm_engine_opts_default();
+        o.backend = gm_backend_name(i, NULL);
+        o.progress = listen;
+        o.progress_ctx = &l;
+        OK(gm_engine_open(&e, model, &o, &err));
+        assert_true(l.calls >= 1 && l.done == l.total);
+        gm_engine_close(e);
+        l = (listener){.answer = 1};
+        assert_int_equal(gm_engine_open(&e, model, &o, &err), GM_E_CANCEL);
+        assert_null(e);
+        assert_int_equal(l.calls, 1);
+    }
+}
+
 static void test_default_context(void **state)
 {
     (void)state;
@@ -610,6 +646,7 @@ int main(void)
         cmocka_unit_test(test_bad_options_are_refused),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_default_context),
+        cmocka_unit_test(test_load_reports_and_cancels),
     };
     int failed = 0;
     for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {

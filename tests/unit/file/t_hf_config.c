@@ -259,7 +259,7 @@ static void test_refusals(void **state)
         FLAT("\"head_dim\": 1026", "head_dim is 1026", "2 to 1024", GM_E_FORMAT),
         FLAT("\"sliding_window\": null", "sliding_window is null", "integer", GM_E_FORMAT),
         FLAT("\"sliding_window\": 0", "sliding_window is 0", "1 to", GM_E_FORMAT),
-        FLAT("\"max_position_embeddings\": 2147483648", "max_position_embeddings", "1 to",
+        FLAT("\"max_position_embeddings\": 2147483648", "max_position_embeddings", "2 to 16777216",
              GM_E_FORMAT),
         FLAT("\"vocab_size\": 4194305", "vocab_size", "1 to 4194304", GM_E_FORMAT),
         FLAT("\"rms_norm_eps\": 0", "rms_norm_eps is 0", "number", GM_E_FORMAT),
@@ -348,6 +348,8 @@ static void test_generation(void **state)
     assert_int_equal(generation(f, "{\"temperature\": 1}", &err), GM_OK);
     expect_f32(f, "general.sampling.temp", 1);
     assert_int_equal(f->meta.n, 1);
+    assert_int_equal(generation(f, "{\"temperature\": 100}", &err), GM_OK);
+    assert_int_equal(generation(f, "{\"temperature\": 100.5}", &err), GM_E_FORMAT);
     assert_int_equal(generation(f, "{\"temperature\": -1}", &err), GM_E_FORMAT);
     assert_non_null(strstr(err.msg, "temperature is -1"));
     assert_int_equal(generation(f, "{\"top_k\": 1.5}", &err), GM_E_FORMAT);

@@ -388,8 +388,9 @@ static void test_bad_numbers_are_refused(void **state)
         {"gemma3.embedding_length", false, UINT32_MAX, "expected 1 to"},
         {"gemma3.feed_forward_length", false, 0, "expected 1 to"},
         {"gemma3.feed_forward_length", false, UINT32_MAX, "expected 1 to"},
-        {"gemma3.context_length", false, 0, "expected 1 to"},
-        {"gemma3.context_length", false, UINT32_MAX, "expected 1 to"},
+        {"gemma3.context_length", false, 0, "expected 2 to"},
+        {"gemma3.context_length", false, 1, "expected 2 to 16777216"},
+        {"gemma3.context_length", false, UINT32_MAX, "expected 2 to"},
         {"gemma3.attention.head_count", false, 0, "expected 1 to"},
         {"gemma3.attention.head_count", false, 100000, "expected 1 to"},
         {"gemma3.attention.layer_norm_rms_epsilon", true, 0, "expected a positive number"},
@@ -413,6 +414,23 @@ static void test_bad_numbers_are_refused(void **state)
         else
             tiny_u32(&f.t, rows[i].key, (uint32_t)rows[i].x);
         assert_sentence(&f, read(&f), GM_E_FORMAT, rows[i].key, rows[i].expectation);
+        end(&f);
+    }
+}
+
+/* Gemma 2 had one. */
+static void test_soft_cap_of_scores_is_refused(void **state)
+{
+    (void)state;
+    static const double caps[] = {0, 50};
+    for (size_t i = 0; i < 2; i++) {
+        fixture f;
+        begin(&f, &(tiny_shape){0});
+        tiny_f32(&f.t, "gemma3.attn_logit_softcapping", caps[i]);
+        if (caps[i] == 0)
+            assert_int_equal(read(&f), GM_OK);
+        else
+            assert_sentence(&f, read(&f), GM_E_UNSUP, "gemma3.attn_logit_softcapping", "is 50");
         end(&f);
     }
 }
@@ -514,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_sampling),
         cmocka_unit_test(test_sampling_of_a_folder),
         cmocka_unit_test(test_bad_numbers_are_refused),
+        cmocka_unit_test(test_soft_cap_of_scores_is_refused),
         cmocka_unit_test(test_missing_numbers_are_refused),
         cmocka_unit_test(test_heads_that_do_not_fit_are_refused),
         cmocka_unit_test(test_other_bad_values_are_refused),

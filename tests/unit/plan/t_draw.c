@@ -103,6 +103,9 @@ static uint32_t slow_draw(const float *logits, uint32_t n, const gm_draw_row *ro
     static token t[LONG_N];
     slow_adjust(logits, n, row, t);
     qsort(t, n, sizeof *t, by_logit);
+    for (uint32_t i = 0; t[0].l == -INFINITY && row->mask && i < n; i++) {
+        if (row->mask[i / 32] & 1u << i % 32) return i;
+    }
     if (row->draw->inv_temp == 0) return t[0].id;
     const uint32_t kept = slow_cut(t, n, row->draw);
     uint32_t best = t[0].id;
@@ -250,7 +253,7 @@ static void test_penalties(void **state)
     assert_true(adjusted[0] == second);
 }
 
-/* A row whose tokens are all out, or not numbers, still gives a token of the row. */
+/* A row whose tokens are all out, or not numbers, gives the lowest token that the mask allows. */
 static void test_nothing_left(void **state)
 {
     (void)state;
@@ -261,7 +264,15 @@ static void test_nothing_left(void **state)
         for (uint32_t j = 0; j < s.n; j++)
             s.logits[j] = i % 3 ? -INFINITY : NAN;
         s.row.n_bias = 0;
+        s.row.mask = NULL;
         assert_int_equal(gm_draw_token(s.logits, s.n, &s.row, &scratch), 0);
+        const uint32_t lowest = chance_below(&c, s.n);
+        memset(s.mask, 0, sizeof s.mask);
+        s.row.mask = s.mask;
+        assert_int_equal(gm_draw_token(s.logits, s.n, &s.row, &scratch), 0);
+        for (uint32_t j = lowest; j < s.n; j += 3)
+            s.mask[j / 32] |= 1u << j % 32;
+        assert_int_equal(gm_draw_token(s.logits, s.n, &s.row, &scratch), lowest);
     }
 }
 
@@ -522,6 +533,29 @@ static void test_top(void **state)
     assert_true(fabs(gm_draw_logsum(mixed, 3) - (log(2) - 2000)) < 1e-9);
 }
 
+/* What is not a number comes last, by id, in short rows and in long ones. */
+static void test_top_of_nan_rows(void **state)
+{
+    (void)state;
+    static float logits[LONG_N];
+    static gm_candidate top[LONG_N];
+    static const uint32_t lengths[] = {1, 7, 300, LONG_N};
+    for (uint32_t round = 0; round < 32; round++) {
+        const uint32_t n = lengths[round % 4], every = 1 + round / 4, k = n < 200 ? n : 200;
+        uint32_t n_numbers = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            logits[i] = every > 1 && i % (every * 50) == 3 ? (float)(i % 11) : NAN;
+            n_numbers += isnan(logits[i]) ? 0 : 1;
+        }
+        gm_draw_top(logits, n, k, order, top);
+        for (uint32_t i = 1; i < k; i++) {
+            const float a = logits[top[i - 1].id], b = logits[top[i].id];
+            assert_true(i < n_numbers ? a >= b : isnan(b));
+            if (a == b || i > n_numbers) assert_true(top[i - 1].id < top[i].id);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_noise_accuracy),
         cmocka_unit_test(test_log_and_weight),
         cmocka_unit_test(test_top),
+        cmocka_unit_test(test_top_of_nan_rows),
     };
     return cmocka_run_group_tests_name("t_draw", tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ static void test_numerics(void **state)
     const gm_val plain = gm_op_matmul(&p, x, MAT), quantised = gm_op_matmul(&p, x, TALL);
     const gm_val both = gm_op_gate_up_gelu(&p, x, MAT, MAT);
     assert_int_equal(p.ops[p.vals[plain].op].num.act[0], GM_ACT_F32);
-    assert_int_equal(p.ops[p.vals[quantised].op].num.act[0], GM_ACT_INT8);
+    assert_int_equal(p.ops[p.vals[quantised].op].num.act[0], GM_ACT_INT8_TWICE);
     assert_int_equal(p.ops[p.vals[both].op].num.act[1], GM_ACT_F32);
     assert_int_equal(p.ops[p.vals[both].op].num.k_parts, 1);
     gm_plan_deinit(&p);

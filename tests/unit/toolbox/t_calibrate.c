@@ -255,7 +255,7 @@ static int stop_at_once(void *ctx, uint64_t done, uint64_t total)
 {
     assert_true(done > 0 && done <= total);
     ++*(int *)ctx;
-    return 0;
+    return 1;
 }
 
 static void refused(const gm_model *m, const gm_calibrate_opts *o, gm_status code,

@@ -252,7 +252,7 @@ static int tell(void *ctx, uint64_t done, uint64_t total)
     assert_true(done >= t->done && done <= total && (t->total == 0 || t->total == total));
     t->done = done;
     t->total = total;
-    return done < t->stop_at;
+    return done >= t->stop_at;
 }
 
 static void refused(const gm_model *b, const gm_compare_opts *o, gm_status code, const char *words)

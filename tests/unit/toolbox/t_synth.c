@@ -459,7 +459,8 @@ static void test_bad_names_are_refused(void **state)
     unlink(target);
     gm_synth_opts o = tiny("q4_0");
     o.shape = "3b";
-    refused(target, &o, GM_E_ARG, "the size is \"3b\", expected one of: tiny 270m 1b 4b 12b 27b");
+    refused(target, &o, GM_E_ARG,
+            "the size is \"3b\", expected one of: tiny narrow 270m 1b 4b 12b 27b");
     o = tiny("q9_9");
     refused(target, &o, GM_E_ARG, "the type is \"q9_9\", expected one of: f32 f16");
     o = tiny("q4_0");
@@ -504,7 +505,7 @@ static int watch_progress(void *ctx, uint64_t done, uint64_t total)
     watch *const w = ctx;
     w->last = done;
     w->total = total;
-    return ++w->calls != w->cancel_at;
+    return ++w->calls == w->cancel_at;
 }
 
 static void test_progress_reaches_the_end(void **state)

@@ -23,6 +23,11 @@ static inline vf load_i8(const uint8_t *p)
     return v;
 }
 
+static inline vf splat_f16(const uint8_t *p)
+{
+    return gm_read_f16(p) - (vf){0};
+}
+
 static inline void store_f16(uint8_t *p, vf v)
 {
     for (int i = 0; i < 16; i++) {

@@ -13,10 +13,10 @@
 
 typedef __m256i V;
 typedef __m256 F;
-#define LANES           8
-#define COLUMNS         3
-#define V_DOT4_UNSIGNED false /* where wide */
-#define NAME(x)         x##_avx2
+#define LANES            8
+#define COLUMNS          3
+#define V_WIDE_IS_SIGNED true
+#define NAME(x)          x##_avx2
 
 static inline V v_and(V a, V b)
 {

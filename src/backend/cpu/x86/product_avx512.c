@@ -10,10 +10,10 @@
 
 typedef __m512i V;
 typedef __m512 F;
-#define LANES           16
-#define COLUMNS         4
-#define V_DOT4_UNSIGNED true
-#define NAME(x)         x##_avx512
+#define LANES            16
+#define COLUMNS          4
+#define V_WIDE_IS_SIGNED false
+#define NAME(x)          x##_avx512
 
 static inline V v_and(V a, V b)
 {

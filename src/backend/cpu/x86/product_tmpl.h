@@ -14,6 +14,7 @@
  *     v_dot4(p, w, x, wide)   p + the products of four codes and four activations a lane;
  *                         wide where codes use all eight bits
  *     f_load f_loadu f_storeu f_set f_add f_sub f_mul f_of
+ *     V_WIDE_IS_SIGNED    v_dot4 takes wide codes less 128
  *     NAME(x)             the function's name on this rung
  *
  * A format is two functions, both told the type as a constant: `scales` fills the
@@ -233,11 +234,13 @@ INLINE void scales(gm_qtype type, const uint8_t *tile, const uint8_t *t, uint32_
 
 /* ---- products ---------------------------------------------------------------------------- */
 
-typedef struct column {
-    const int8_t *q;
-    const float *scale;
-    const int32_t *sum;
-} column;
+/* What `zero` added to a sum of codes times activations whose own sum is `sum`. */
+INLINE V less_zero(V p, gm_qtype type, const int32_t *sum)
+{
+    const int32_t zero = gm_panel_zero(type);
+    if (zero == 0 || (V_WIDE_IS_SIGNED && zero == GM_PANEL_WIDE)) return p;
+    return v_sub32(p, v_sll(v_set32(*sum), __builtin_ctz((unsigned)zero)));
+}
 
 INLINE V four_of(const int8_t *q)
 {
@@ -247,26 +250,29 @@ INLINE V four_of(const int8_t *q)
 }
 
 /* d * S - dmin * M of one block and column, for the rows from h on. p[half] are the sums of codes
- * times activations, less zero times the activations. */
-INLINE F block_value(const gm_panel *w, uint32_t b, uint32_t h, gm_panelkind kind, const V p[2],
-                     const int32_t *sum)
+ * times activations. */
+INLINE F block_value(gm_qtype type, const gm_panel *w, uint32_t b, uint32_t h, const V p[2],
+                     const gm_actblock *x)
 {
+    const gm_panelkind kind = gm_panel_kind(type);
     const bool by16 = kind == GM_PANEL_SC16 || kind == GM_PANEL_SC16_MIN;
     const bool scaled = kind >= GM_PANEL_SC32;
     const uint32_t at = scaled ? 0 : b;
-    V s = v_add32(p[0], p[1]);
+    V s;
     if (by16) {
-        s = v_add32(v_mul32(p[0], v_load(w->sc[b][0] + h)), v_mul32(p[1], v_load(w->sc[b][1] + h)));
-    } else if (scaled) {
-        s = v_mul32(s, v_load(w->sc[b][0] + h));
+        s = v_add32(v_mul32(less_zero(p[0], type, &x->half[0]), v_load(w->sc[b][0] + h)),
+                    v_mul32(less_zero(p[1], type, &x->half[1]), v_load(w->sc[b][1] + h)));
+    } else {
+        s = less_zero(v_add32(p[0], p[1]), type, &x->sum);
+        if (scaled) s = v_mul32(s, v_load(w->sc[b][0] + h));
     }
     const F ds = f_mul(f_load(w->d[at] + h), f_of(s));
     if (kind == GM_PANEL_FLAT || kind == GM_PANEL_SC32 || kind == GM_PANEL_SC16) return ds;
 
-    V m = v_set32(sum[0] + sum[1]);
+    V m = v_set32(x->sum);
     if (by16) {
-        m = v_add32(v_mul32(v_set32(sum[0]), v_load(w->m[b][0] + h)),
-                    v_mul32(v_set32(sum[1]), v_load(w->m[b][1] + h)));
+        m = v_add32(v_mul32(v_set32(x->half[0]), v_load(w->m[b][0] + h)),
+                    v_mul32(v_set32(x->half[1]), v_load(w->m[b][1] + h)));
     } else if (scaled) {
         m = v_mul32(m, v_load(w->m[b][0] + h));
     }
@@ -278,50 +284,32 @@ INLINE F block_value(const gm_panel *w, uint32_t b, uint32_t h, gm_panelkind kin
 INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, uint32_t first, int n,
                         uint32_t h)
 {
-    const gm_panelkind kind = gm_panel_kind(type);
     const bool wide = gm_panel_zero(type) == GM_PANEL_WIDE;
-    const int32_t zero = wide && !V_DOT4_UNSIGNED ? 0 : gm_panel_zero(type);
-    column x[COLUMNS];
+    const size_t k = a->x->k;
+    const int8_t *q = a->x->q + first * k + a->k0;
+    const gm_actblock *x = a->x->block + (first * k + a->k0) / GM_ACT_BLOCK;
     F acc[COLUMNS];
-    for (int c = 0; c < n; c++) {
-        const size_t at = (first + (size_t)c) * a->x->k + a->k0;
-        x[c] = (column){a->x->q + at, a->x->scale + at / GM_ACT_BLOCK, a->x->sum + at / GM_QGROUP};
+    for (int c = 0; c < n; c++)
         acc[c] = f_loadu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h);
-    }
-    for (uint32_t b = 0; b < a->n_blocks; b++) {
+    for (uint32_t b = 0; b < a->n_blocks; b++, q += GM_ACT_BLOCK, x++) {
         V p[COLUMNS][2];
-        for (int c = 0; c < n; c++) {
-            p[c][0] = v_set32(-zero * x[c].sum[2 * b]);
-            p[c][1] = v_set32(-zero * x[c].sum[2 * b + 1]);
-        }
+        for (int c = 0; c < n; c++)
+            p[c][0] = p[c][1] = v_set32(0);
 #pragma GCC unroll 8
-        for (uint32_t j = 0; j < 8; j++) {
+        for (uint32_t i = 0; i < 8; i++) { /* halves in turn: twice as many sums under way */
+            const uint32_t j = i % 2 * 4 + i / 2;
             const V w = t ? code(type, t, b, j, h) : v_load(a->panel->code[b][j][h]);
             for (int c = 0; c < n; c++)
-                p[c][j / 4] = v_dot4(p[c][j / 4], w, four_of(x[c].q + 32 * b + 4 * j), wide);
+                p[c][j / 4] = v_dot4(p[c][j / 4], w, four_of(q + (size_t)c * k + 4 * j), wide);
         }
         for (int c = 0; c < n; c++) {
-            const F v = block_value(a->panel, b, h, kind, p[c], x[c].sum + 2 * b);
-            acc[c] = f_add(acc[c], f_mul(f_set(x[c].scale[b]), v));
+            const gm_actblock *const xc = x + (size_t)c * (k / GM_ACT_BLOCK);
+            const F v = block_value(type, a->panel, b, h, p[c], xc);
+            acc[c] = f_add(acc[c], f_mul(f_set(xc->scale), v));
         }
     }
     for (int c = 0; c < n; c++)
         f_storeu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h, acc[c]);
-}
-
-/* Up to COLUMNS columns from `first` on. */
-INLINE void mul_set(const gm_tilemul *a, gm_qtype type, const uint8_t *t, uint32_t first,
-                    uint32_t h)
-{
-    const uint32_t n = a->n_cols - first;
-    if (n >= COLUMNS)
-        mul_columns(a, type, t, first, COLUMNS, h);
-    else if (n == 3)
-        mul_columns(a, type, t, first, COLUMNS < 3 ? COLUMNS : 3, h);
-    else if (n == 2)
-        mul_columns(a, type, t, first, 2, h);
-    else
-        mul_columns(a, type, t, first, 1, h);
 }
 
 INLINE void put_codes(const gm_tilemul *a, gm_qtype type, const uint8_t *t)
@@ -334,26 +322,37 @@ INLINE void put_codes(const gm_tilemul *a, gm_qtype type, const uint8_t *t)
     }
 }
 
-INLINE void mul(const gm_tilemul *a, gm_qtype type)
-{
-    const uint8_t *const t = words_of(type, a->tile, a->n_blocks);
-    scales(type, a->tile, t, a->n_blocks, a->panel);
-    if (a->n_cols <= COLUMNS) {
-        FOR_LANES(h) mul_set(a, type, t, 0, h);
-        return;
+/* n columns of codes straight from the tile, for each n up to COLUMNS, and n columns of codes from
+ * the panel; not inlined, or the compiler would meet functions of ten thousand lines. */
+typedef void columns_fn(const gm_tilemul *a, const uint8_t *t, uint32_t first);
+#define COLUMNS_OF(name, type, from, n)                                                     \
+    static __attribute__((noinline)) void NAME(name)(const gm_tilemul *a, const uint8_t *t, \
+                                                     uint32_t first)                        \
+    {                                                                                       \
+        (void)t;                                                                            \
+        FOR_LANES(h) mul_columns(a, type, from, first, n, h);                               \
     }
-    put_codes(a, type, t);
-    FOR_LANES(h)
-    {
-        for (uint32_t c = 0; c < a->n_cols; c += COLUMNS)
-            mul_set(a, type, NULL, c, h);
-    }
-}
-
-#define PRODUCT(name, type)                     \
-    static void NAME(name)(const gm_tilemul *a) \
-    {                                           \
-        mul(a, type);                           \
+#define PRODUCT(name, type)                                                                        \
+    COLUMNS_OF(name##_tile_1, type, t, 1)                                                          \
+    COLUMNS_OF(name##_tile_2, type, t, 2)                                                          \
+    COLUMNS_OF(name##_tile_3, type, t, 3)                                                          \
+    COLUMNS_OF(name##_panel_1, type, NULL, 1)                                                      \
+    COLUMNS_OF(name##_panel_all, type, NULL, COLUMNS)                                              \
+    static void NAME(name)(const gm_tilemul *a)                                                    \
+    {                                                                                              \
+        columns_fn *const few[] = {NAME(name##_tile_1), NAME(name##_tile_2), NAME(name##_tile_3)}; \
+        const uint8_t *const t = words_of(type, a->tile, a->n_blocks);                             \
+        scales(type, a->tile, t, a->n_blocks, a->panel);                                           \
+        if (a->n_cols <= 3) {                                                                      \
+            few[a->n_cols - 1](a, t, 0);                                                           \
+            return;                                                                                \
+        }                                                                                          \
+        put_codes(a, type, t);                                                                     \
+        uint32_t c = 0;                                                                            \
+        for (; c + COLUMNS <= a->n_cols; c += COLUMNS)                                             \
+            NAME(name##_panel_all)(a, t, c);                                                       \
+        for (; c < a->n_cols; c++)                                                                 \
+            NAME(name##_panel_1)(a, t, c);                                                         \
     }
 GM_PRODUCTS(PRODUCT)
 

@@ -37,6 +37,12 @@ static inline vf load_i8(const uint8_t *p)
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
 }
 
+static inline vf splat_f16(const uint8_t *p)
+{
+    const __m256 all = _mm256_cvtph_ps(_mm_set1_epi16((short)gm_read_u16(p)));
+    return join(all, all);
+}
+
 static inline void store_f16(uint8_t *p, vf v)
 {
     for (int i = 0; i < 2; i++) {

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_PROGRAMS_BAR_H
+#define GM_PROGRAMS_BAR_H
+
+/* A progress bar on standard error, where that is a terminal; elsewhere nothing is
+ * shown, nor of work that is done when it is first told of. While the work lasts,
+ * Ctrl-C cancels it.
+ *
+ *     gm_bar b;
+ *     gm_bar_begin(&b, "loading");
+ *     opts.progress = gm_bar_tell;  opts.progress_ctx = &b;
+ *     status = ...;
+ *     if (gm_bar_end(&b)) return GM_EXIT_INTERRUPTED; */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct gm_bar {
+    const char *what; /* stands before the bar */
+    bool shown;       /* standard error is a terminal */
+    bool drawn;
+    double start_s, drawn_s;
+    uint64_t total; /* as it was told last */
+} gm_bar;
+
+/* `what` must live until the end. */
+void gm_bar_begin(gm_bar *b, const char *what);
+/* A gm_progress_fn. */
+int gm_bar_tell(void *bar, uint64_t done, uint64_t total);
+/* Seconds since it began. */
+double gm_bar_seconds(const gm_bar *b);
+/* Erases the bar; answers whether there was a Ctrl-C. */
+bool gm_bar_end(gm_bar *b);
+
+#endif
