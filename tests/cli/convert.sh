@@ -48,10 +48,13 @@ works "$G" convert --calibrate "$dir/text" "$source" "$work/calibrated.gguf" --t
 check "calibration makes another file of the same size" eval \
     '! cmp -s "$work/out.gguf" "$work/calibrated.gguf" &&
      [ "$(stat -c %s "$work/out.gguf")" = "$(stat -c %s "$work/calibrated.gguf")" ]'
-refused 1 "$dir/no-text: cannot be read" \
+refused 1 "$dir/no-text: No such file" \
     "$G" convert --calibrate "$dir/no-text" "$source" "$work/x.gguf"
 : >"$dir/empty"
-refused 1 'text' "$G" convert --calibrate "$dir/empty" "$source" "$work/x.gguf"
+try "$G" convert --calibrate "$dir/empty" "$source" "$work/x.gguf"
+check "a text of nothing is refused" rc_is 1
+check "with its length" err_has 'gemmule: text: it has 0 tokens, expected 2'
+check "nothing is left" same "$(left)" ''
 rm "$work"/[!s]*
 
 # The command line.
@@ -120,7 +123,8 @@ check "nothing is left" same "$(left)" ''
 
 # Signals in the middle leave nothing.
 "$G" synth "$dir/large.gguf" --size 270m --type bf16 2>/dev/null
-for signal in INT TERM HUP; do
+for end in INT:130 TERM:143 HUP:129; do
+    signal=${end%:*}
     last="convert and SIG$signal"
     "$G" convert "$dir/large.gguf" "$work/x.gguf" --type q2_k >"$dir/.out" 2>"$dir/.err" &
     pid=$!
@@ -132,7 +136,7 @@ for signal in INT TERM HUP; do
     kill -$signal $pid
     wait $pid
     rc=$? && kept
-    check "exits with 130" rc_is 130
+    check "exits with ${end#*:}" rc_is "${end#*:}"
     check "no file is left" same "$(left)" ''
 done
 finish
