@@ -23,8 +23,8 @@ NUMBERS = "zero one two three four five six seven eight nine ten".split()
 Slots = Mapping[str, str | Callable[[random.Random], str]]
 
 _TOKEN = re.compile(r"[(|)]|\{\w+\}|[^(|){]+")
-_SAYS_YOO = r"(?!uni|use|usual|eu|ewe|one\b|once\b|u-)"
-_VOWEL = re.compile(r"\b([Aa]) (?=" + _SAYS_YOO + r"[aeiou]|hour\b|honest|8\b|11\b|18\b|8\d\b)")
+_SAYS_YOO = r"(?!uni|use|usual|uku|eu|ewe|one\b|once\b|u-)"
+_VOWEL = re.compile(r"\b([Aa]) (?=" + _SAYS_YOO + r"[aeiou]|hour|honest|8\b|11\b|18\b|8\d\b)")
 _START = re.compile(r'(^|\n|[.!?] |\." )("?)([a-z])')
 
 

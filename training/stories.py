@@ -18,7 +18,7 @@ from words import (ANIMALS, BIG_THINGS, BOYS, FANTASY, GIRLS, HELD_NOUNS, HERO_A
 HOMES = PLACES[:17] + PLACES[20:23]  # where somebody may well live
 
 WHO = ANIMALS * 2 + FANTASY * 3 + list(PEOPLE) * 2
-MADE_UP = 0.16  # of the nouns asked for are made up
+MADE_UP = 0.2  # of the nouns asked for are made up
 
 PRONOUNS = {"he": ("he", "him", "his", "himself"), "she": ("she", "her", "her", "herself"),
             "it": ("it", "it", "its", "itself")}
@@ -301,7 +301,7 @@ def request_of(tale: Tale, rng: random.Random, split: str) -> str:
         "a_thing": a(tale.thing), "thing": tale.thing, "heroes": plural(tale.hero.noun),
         "an_adj": a(tale.thing_adj or "special"), "at_place": f"{prep} {place}",
         "the_place": f"the {place}", "name": tale.hero.name, "skill": tale.skill[0],
-        "theme": tale.plot.theme})
+        "theme": tale.plot.theme, "his": PRONOUNS[tale.hero.he][2]})
     frames = TEXT["held frames" if split == "plots" else "frames"]
     return finish(expand(pick(rng, frames), rng, {"topic": topic}))
 
