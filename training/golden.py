@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Writes what transformers computes with a folder's weights, for tests to compare with.
+"""Writes what transformers computes with a model's weights, for tests to compare with.
 
     python3 training/golden.py MODEL OUT
 
-MODEL is a Hugging Face folder of any float type, for instance one whose weights were dequantised
-from a GGUF file. For every prompt OUT gets a folder like those of tests/golden: tokens.txt (ids),
-shape.txt (n n_vocab) and logprobs.bin (little-endian float32 [n, n_vocab], the log-softmax at the
-last n positions). Computed in float32 with eager attention on one CPU thread; the last prompt is
-longer than two windows.
+MODEL is a Hugging Face folder, or a GGUF file, whose weights are expanded to float32. For
+every prompt OUT gets a folder like those of tests/golden: tokens.txt (ids), shape.txt (n n_vocab)
+and logprobs.bin (little-endian float32 [n, n_vocab], the log-softmax at the last n positions).
+Computed in float32 with eager attention on one CPU thread; the last prompt is longer than two
+windows.
 """
 
 import sys
@@ -24,7 +24,7 @@ PROMPTS = {
     "story": chat_text([("Tell me a story about a fox and a lantern.", "")], True),
     "sum": chat_text([("What is 17 + 25?", "17 + 25 = 42"), ("And 9 x 8?", "")], True),
     "raw": "Once upon a time, there lived a little fox",
-    "page": (HERE / "heldout" / "page1.txt").read_text()[:1600],
+    "page": (HERE / "heldout" / "page1.txt").read_text()[:1050],
 }
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface, Gemma3ForCausalLM, Gemma3TextConfig
 
+import gguf_weights
 from tokenizer import BOS, END_OF_TURN, EOS, N_VOCAB, PAD
 
 HERE = Path(__file__).resolve().parent
@@ -100,10 +101,21 @@ def new_model(name: str) -> Gemma3ForCausalLM:
     return model
 
 
-def load(folder: str | Path, device: str = "cpu") -> Gemma3ForCausalLM:
-    """A folder's model in float32, evaluated as transformers does it."""
-    model = Gemma3ForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                              attn_implementation="eager")
+def load(path: str | Path, device: str = "cpu") -> Gemma3ForCausalLM:
+    """The model of a folder, or of a GGUF file with its name, in float32, evaluated as transformers
+    does it."""
+    path = Path(path)
+    if path.suffix == ".gguf":
+        model = Gemma3ForCausalLM(config_of(path.stem)).float()
+        model.set_attn_implementation("eager")
+        weights = {name: torch.from_numpy(w) for name, w in gguf_weights.state(path).items()}
+        lacking = model.load_state_dict(weights, strict=False)
+        if lacking.unexpected_keys or lacking.missing_keys not in ([], ["lm_head.weight"]):
+            raise ValueError(f"{path}: {lacking}")
+        model.tie_weights()
+    else:
+        model = Gemma3ForCausalLM.from_pretrained(path, dtype=torch.float32,
+                                                  attn_implementation="eager")
     return model.to(device).eval()
 
 

@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=sorted(LEARNING_RATE))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=4300)
+    parser.add_argument("--steps", type=int, default=2800)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     args = parser.parse_args()
