@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 #
 # make          build build/release/gemmule, also linked as ./gemmule
-# make run      install what is missing, build, answer PROMPT with a small model made here
+# make run      install what is missing, build, answer PROMPT with the bundled model
 # make quick    build, run the short tier: unit tests, command line, checks of the source
 # make test     install what is missing, build, run the tests: the short tier and the sanitizers'
 # make check    the long tier: all of test, -Werror builds, analyser, fuzzing, coverage, slow tests
 #               (SKIP_TEST=1 leaves out what `make test` runs)
-# make install  put program, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
+# make install  put program, models, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
 #               before it where one is given; `make uninstall` takes them away again
 # make format   clang-format every source in place
 # make clean    remove everything made
@@ -163,17 +163,14 @@ $(B)/examples/%: examples/%.c $(B)/libgemmule.a
 # ---- a first answer ----------------------------------------------------------------------------
 
 # The prompt is the user's text: make does not look into it, nor does the shell.
-PROMPT ?= Hello
+PROMPT ?= Tell me a story about a fox and a lantern
 override PROMPT := $(value PROMPT)
 export PROMPT
 
 run:
 	@scripts/setup run
-	@$(MAKE) CONFIG=release all build/demo.gguf
-	./gemmule run -m build/demo.gguf --max-tokens 60 "$$PROMPT"
-
-build/demo.gguf: $(B)/gemmule
-	$(B)/gemmule synth $@ --size tiny --type q8_0 --force
+	@$(MAKE) CONFIG=release all
+	./gemmule run "$$PROMPT"
 
 # ---- the tests ---------------------------------------------------------------------------------
 # Each test is a command line; its name is what to type to run it again. docs/TESTING.md.
@@ -224,14 +221,17 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DOCDIR ?= $(PREFIX)/share/doc/gemmule
+# The program looks for its model here, seen from BINDIR: programs/bundled.c.
+MODELDIR := $(BINDIR)/../share/gemmule
 
 HEADERS := $(wildcard include/*.h)
 DOCS := LICENSE README.md CHANGELOG.md
 EXAMPLES := $(wildcard examples/*.c)
+MODELS := $(wildcard models/*.gguf)
 SHARED := libgemmule.so.$(VERSION)
 
 # Every installed file: `install` makes their folders, `uninstall` removes them.
-INSTALLED = $(BINDIR)/gemmule $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/pkgconfig/gemmule.pc \
+INSTALLED = $(BINDIR)/gemmule $(MODELS:models/%=$(MODELDIR)/%) $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/pkgconfig/gemmule.pc \
             $(addprefix $(LIBDIR)/,libgemmule.a $(SHARED) $(SONAME) libgemmule.so) \
             $(addprefix $(DOCDIR)/,$(DOCS) $(EXAMPLES))
 put = install -m $(1) $(2) '$(DESTDIR)$(3)'
@@ -239,6 +239,7 @@ put = install -m $(1) $(2) '$(DESTDIR)$(3)'
 install: $(B)/gemmule $(B)/libgemmule.a $(B)/libgemmule.so
 	$(Q)install -d $(foreach d,$(sort $(dir $(INSTALLED))),'$(DESTDIR)$(d)')
 	$(Q)$(call put,755,$(B)/gemmule,$(BINDIR))
+	$(Q)$(call put,644,$(MODELS),$(MODELDIR))
 	$(Q)$(call put,644,$(HEADERS),$(INCLUDEDIR))
 	$(Q)$(call put,644,$(B)/libgemmule.a,$(LIBDIR))
 	$(Q)$(call put,755,$(B)/libgemmule.so,$(LIBDIR)/$(SHARED))
@@ -251,7 +252,8 @@ install: $(B)/gemmule $(B)/libgemmule.a $(B)/libgemmule.so
 
 uninstall:
 	$(Q)rm -f $(foreach f,$(INSTALLED),'$(DESTDIR)$(f)')
-	$(Q)rmdir '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(DOCDIR)' 2>/dev/null || true
+	$(Q)rmdir '$(DESTDIR)$(MODELDIR)' '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(DOCDIR)' \
+	    2>/dev/null || true
 
 # ---- the rest ----------------------------------------------------------------------------------
 

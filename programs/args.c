@@ -200,17 +200,10 @@ static int parse_all(parser *p)
 /* What the command cannot do without. */
 static int check_needs(const parser *p)
 {
-    for (const gm_arggroup *g = p->cmd->groups; g->title; g++) {
-        for (const gm_argrow *row = g->rows; row->name; row++) {
-            const void *const field = p->opts + g->offset + row->offset;
-            if (row->missing && !*(const char *const *)field)
-                return gm_args_refuse(p->cmd, "%s", row->missing);
-        }
-    }
-    if (!p->cmd->one_word || p->words->n == 1) return GM_EXIT_OK;
-    if (p->words->n == 0) return gm_args_refuse(p->cmd, "%s is missing", p->cmd->words);
-    return gm_args_refuse(p->cmd, "%zu words are given, expected one: %s", p->words->n,
-                          p->cmd->words);
+    const size_t n = p->words->n;
+    if (!p->cmd->one_word || n == 1 || (n == 0 && p->cmd->may_lack_it)) return GM_EXIT_OK;
+    if (n == 0) return gm_args_refuse(p->cmd, "%s is missing", p->cmd->words);
+    return gm_args_refuse(p->cmd, "%zu words are given, expected one: %s", n, p->cmd->words);
 }
 
 int gm_args_parse(const gm_command *cmd, int argc, char **argv, void *opts, gm_words *words,

@@ -57,7 +57,6 @@ typedef struct gm_argrow {
     const char
         *choices;     /* of a GM_ARG_TEXT: all that it may be, "f32, f16, q8_0"; NULL: anything */
     const char *help; /* one line or several, parted by \n                        */
-    const char *missing; /* of a GM_ARG_TEXT that must be given: what to say if it is not */
 } gm_argrow;
 
 typedef struct gm_arggroup {
@@ -82,6 +81,7 @@ struct gm_command {
     const gm_arggroup *groups; /* ends with a group that has no title                */
     size_t opts_size;          /* of the command's struct of options                 */
     bool one_word;             /* takes exactly one word, else any number            */
+    bool may_lack_it;          /* or none                                            */
     int (*run)(const gm_command *self, const void *opts, const gm_words *words);
 };
 

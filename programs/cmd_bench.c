@@ -398,7 +398,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 const gm_command gm_cmd_bench = {
     .name = "bench",
     .summary = "measure how fast a model runs here",
-    .words = "-m MODEL",
+    .words = "[-m MODEL]",
     .about =
         "Each row is one test: \"prefill 512 @1024\" reads 512 tokens behind 1024, and\n"
         "\"decode 64 @1024 x8\" makes 64 tokens for each of 8 sequences that begin 1024 deep.\n"
@@ -408,9 +408,9 @@ const gm_command gm_cmd_bench = {
         "has the same logits hash. docs/PERF.md says more.\n"
         "--json prints "
         "{\"commit\":..,\"machine\":..,..,\"tests\":[{\"test\":..,\"tok_s\":..,..},..]}.",
-    .examples = "gemmule bench -m tiny.gguf\n"
-                "gemmule bench -m tiny.gguf -p 0 -d 0,512 -b 1,4 -r 2 --kv-type q8_0\n"
-                "gemmule bench -m tiny.gguf -p 32 -n 8 -r 2 --check --csv",
+    .examples = "gemmule bench\n"
+                "gemmule bench -p 0 -d 0,512 -b 1,4 -r 2 --kv-type q8_0\n"
+                "gemmule bench -p 32 -n 8 -r 2 --check --csv",
     .groups = groups,
     .opts_size = sizeof(bench_opts),
     .run = run,

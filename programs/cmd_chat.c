@@ -346,8 +346,8 @@ const gm_command gm_cmd_chat = {
         "standard error. Ctrl-C ends the program then; the exit status is 1 if a line was "
         "refused.\n"
         "--json prints each answer as gemmule run does.",
-    .examples = "printf 'Hello\\nGo on\\n' | gemmule chat -m tiny.gguf --max-tokens 50\n"
-                "gemmule chat -m tiny.gguf --system \"Be brief\" --max-tokens 50",
+    .examples = "printf 'Hello\\nTell me a story\\n' | gemmule chat --max-tokens 50\n"
+                "gemmule chat --system \"Be brief\" --max-tokens 50",
     .groups = groups,
     .opts_size = sizeof(chat_opts),
     .run = run,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bundled.h"
 #include "gemmule_tools.h"
 #include "session.h"
 
@@ -41,7 +42,8 @@ typedef struct kind {
 } kind;
 
 typedef struct report {
-    const char *path;
+    const char *path; /* the one given, or bundled */
+    char *bundled;
     gm_modelfile *file;
     gm_model *model; /* NULL when it cannot be run */
     gm_model_info info;
@@ -119,11 +121,13 @@ static void gather_tensors(report *r)
 static int gather(report *r, const char *path, bool plan)
 {
     gm_err err = {0};
-    r->path = path;
-    if (gm_modelfile_open(&r->file, path, &err) != GM_OK) return gm_say_failed("%s", err.msg);
+    if (!path) r->bundled = gm_bundled_find();
+    r->path = path ? path : r->bundled;
+    if (!r->path) return GM_EXIT_FAILED;
+    if (gm_modelfile_open(&r->file, r->path, &err) != GM_OK) return gm_say_failed("%s", err.msg);
     gather_tensors(r);
     r->info.size = sizeof r->info;
-    if (gm_model_open(&r->model, path, &r->why) == GM_OK) gm_model_describe(r->model, &r->info);
+    if (gm_model_open(&r->model, r->path, &r->why) == GM_OK) gm_model_describe(r->model, &r->info);
     if (!plan) return GM_EXIT_OK;
     if (!r->model) return gm_say_failed("%s", r->why.msg);
     if (gm_model_plan_text(r->model, &r->plan, &err) != GM_OK) return gm_say_failed("%s", err.msg);
@@ -137,6 +141,7 @@ static void report_free(report *r)
     gm_text_free(r->plan);
     gm_model_close(r->model);
     gm_modelfile_close(r->file);
+    free(r->bundled);
 }
 
 /* Contexts to show the memory of: the usual ones below the model's, then its own. The i-th, 0 past
@@ -374,7 +379,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     (void)self;
     const inspect_opts *const o = opts;
     report r = {0};
-    const int code = gather(&r, words->at[0], o->plan);
+    const int code = gather(&r, words->n ? words->at[0] : NULL, o->plan);
     if (code == GM_EXIT_OK && o->general.json)
         print_json(&r);
     else if (code == GM_EXIT_OK && o->plan)
@@ -388,16 +393,18 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 const gm_command gm_cmd_inspect = {
     .name = "inspect",
     .summary = "show what is in a model file and what memory it needs",
-    .words = "FILE",
+    .words = "[FILE]",
     .about =
         "FILE is a GGUF file or a Hugging Face folder, whose keys and tensors are shown under\n"
-        "the names that GGUF has for them. A file that can be read but not run is shown too,\n"
+        "the names that GGUF has for them; without one it is the model that comes with gemmule.\n"
+        "A file that can be read but not run is shown too,\n"
         "with the reason. Tensors that are alike in several layers share a line; -v shows each,\n"
         "and longer values. Sizes are in powers of 1000.",
-    .examples = "gemmule inspect tiny.gguf\n"
-                "gemmule inspect tiny.gguf --plan",
+    .examples = "gemmule inspect\n"
+                "gemmule inspect --plan",
     .groups = groups,
     .opts_size = sizeof(inspect_opts),
     .one_word = true,
+    .may_lack_it = true,
     .run = run,
 };

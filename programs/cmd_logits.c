@@ -151,8 +151,8 @@ const gm_command gm_cmd_logits = {
         "logarithm of each token's probability and the probability itself, before temperature\n"
         "and penalties, computed exactly by the slow ref backend unless --backend says otherwise.\n"
         "--json prints {\"top\":[{\"id\":5,\"piece\":\"x\",\"logprob\":-1.5},...]}.",
-    .examples = "gemmule logits -m tiny.gguf \"Once upon a\"\n"
-                "gemmule logits -m tiny.gguf --tokens 2,5,7 --top 3 --json",
+    .examples = "gemmule logits \"Once upon a\"\n"
+                "gemmule logits --tokens 2,5,7 --top 3 --json",
     .groups = groups,
     .opts_size = sizeof(logits_opts),
     .run = run,

@@ -126,10 +126,9 @@ const gm_command gm_cmd_run = {
         "else goes to standard error. Ctrl-C ends the answer.\n"
         "--json prints, at the end, {\"model\":..,\"text\":..,\"tokens\":..,\"prompt_tokens\":..,\n"
         "\"finish_reason\":\"stop\"|\"length\"|\"cancel\",\"seed\":..}.",
-    .examples =
-        "gemmule run -m tiny.gguf \"Tell me a story\" --max-tokens 50\n"
-        "echo \"Say hello\" | gemmule run -m tiny.gguf --temp 0 --max-tokens 50 -v\n"
-        "gemmule run -m tiny.gguf --raw \"Once upon a time\" --seed 7 --max-tokens 50 --json",
+    .examples = "gemmule run \"Tell me a story about a fox and a lantern\"\n"
+                "echo \"Say hello\" | gemmule run --temp 0 --max-tokens 50 -v\n"
+                "gemmule run --raw \"Once upon a time\" --seed 7 --max-tokens 50 --json",
     .groups = groups,
     .opts_size = sizeof(run_opts),
     .run = run,

@@ -64,8 +64,8 @@ const gm_command gm_cmd_tokenize = {
         "The text is the words given, with blanks between them, or else all of standard input,\n"
         "byte for byte. It is taken as it is, without the chat format, and begins with the\n"
         "beginning-of-text token. --json prints {\"tokens\":[{\"id\":2,\"piece\":\"<bos>\"},...]}.",
-    .examples = "gemmule tokenize -m tiny.gguf \"Hello, world\"\n"
-                "printf 'one\\ntwo\\n' | gemmule tokenize -m tiny.gguf --no-bos --json",
+    .examples = "gemmule tokenize \"Hello, world\"\n"
+                "printf 'one\\ntwo\\n' | gemmule tokenize --no-bos --json",
     .groups = groups,
     .opts_size = sizeof(tokenize_opts),
     .run = run,

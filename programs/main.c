@@ -44,13 +44,13 @@ static void print_help(void)
         "\n"
         "  --version  version, commit, instruction sets and backends\n"
         "\n"
-        "Examples, from nothing to an answer:\n"
-        "  gemmule synth tiny.gguf\n"
-        "  gemmule run -m tiny.gguf \"Tell me a story\" --max-tokens 50\n"
-        "  gemmule inspect tiny.gguf\n"
+        "Examples, to begin with:\n"
+        "  gemmule run \"Tell me a story about a fox and a lantern\"\n"
+        "  gemmule chat\n"
+        "  gemmule inspect\n"
         "\n"
-        "The first makes a small model of random weights, whose words mean nothing. A real\n"
-        "one is a GGUF file or a Hugging Face folder of any Gemma 3; its path goes behind -m.\n"
+        "They use the small model that comes with gemmule, which tells stories. A larger one is a\n"
+        "GGUF file or a Hugging Face folder of any Gemma 3; its path goes behind -m.\n"
         "Each command explains its options: gemmule run --help.\n"
         "\n"
         "Exit status: 0 done, 1 refused or failed, 2 a mistake on the command line,\n"
@@ -126,7 +126,7 @@ static int run_help(const char *name)
 static int dispatch(int argc, char **argv)
 {
     const char *const name = argc > 1 ? argv[1] : NULL;
-    if (!name) return refuse("there is no command; to begin: gemmule synth tiny.gguf", "");
+    if (!name) return refuse("there is no command; to begin: gemmule chat", "");
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) return run_help(NULL);
     if (strcmp(name, "help") == 0) return run_help(argc > 2 ? argv[2] : NULL);
     if (strcmp(name, "--version") == 0) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bar.h"
+#include "bundled.h"
 #include "interrupt.h"
 
 /* ---- options ------------------------------------------------------------------------- */
@@ -23,8 +24,8 @@ const gm_argrow gm_model_rows[] = {
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_model_args, path),
      .help = "a GGUF file (the first part of a split one), or a\n"
-             "Hugging Face folder; required",
-     .missing = "-m MODEL is missing; to make a tiny one: gemmule synth tiny.gguf"},
+             "Hugging Face folder (default: the small model that\n"
+             "comes with gemmule)"},
     {0},
 };
 
@@ -179,7 +180,9 @@ int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out)
 
 int gm_session_open(gm_session *s, const gm_model_args *args)
 {
-    s->path = args->path;
+    if (!args->path) s->bundled = gm_bundled_find();
+    s->path = args->path ? args->path : s->bundled;
+    if (!s->path) return GM_EXIT_FAILED;
     gm_err err = {0};
     if (gm_model_open(&s->model, s->path, &err) != GM_OK) return gm_say_failed("%s", err.msg);
     s->info.size = sizeof s->info;
@@ -258,6 +261,7 @@ void gm_session_close(gm_session *s)
     gm_engine_close(s->engine);
     gm_ids_deinit(&s->ids);
     gm_model_close(s->model);
+    free(s->bundled);
     *s = (gm_session){0};
 }
 

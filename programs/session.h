@@ -54,7 +54,8 @@ int gm_text_read(const char *path, gm_bytes *out);
 
 /* All-zero is a closed one. */
 typedef struct gm_session {
-    const char *path;
+    const char *path; /* the one given, or bundled */
+    char *bundled;
     gm_model *model;
     gm_model_info info;
     gm_engine_opts opts; /* what the engine was started with */
@@ -67,7 +68,7 @@ typedef struct gm_session {
     bool noted;         /* the model's note has been said */
 } gm_session;
 
-/* Opens the model that -m names. */
+/* Opens the model that -m names, or else the one that comes with gemmule. */
 int gm_session_open(gm_session *s, const gm_model_args *args);
 /* Starts an engine for it, behind a bar; answers GM_EXIT_INTERRUPTED after a Ctrl-C. */
 int gm_session_start(gm_session *s, const gm_engine_args *args);

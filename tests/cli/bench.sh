@@ -82,7 +82,6 @@ refused 2 "--depth is 4294967296, $list" "$G" bench -m "$tiny" -d 4294967296
 refused 2 '--reps is 0, expected a whole number from 1 to 64' "$G" bench -m "$tiny" -r 0
 refused 2 '--csv and --json are two formats' "$G" bench -m "$tiny" --csv --json
 refused 2 'there is a word, hello' "$G" bench -m "$tiny" hello
-refused 2 '-m MODEL is missing' "$G" bench
 refused 2 '-p 0 and -n 0 leave nothing to measure' "$G" bench -m "$tiny" -p 0 -n 0
 refused 2 '-p 0 and -n 0 leave nothing to measure' "$G" bench -m "$tiny" -p 0,0 -n 0
 refused 2 'unknown option --ctx' "$G" bench -m "$tiny" --ctx 100

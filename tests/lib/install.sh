@@ -32,6 +32,8 @@ check "every file in its place" out_is "$(sort <<END
 ./share/doc/gemmule/examples/batch.c
 ./share/doc/gemmule/examples/hello.c
 ./share/doc/gemmule/examples/topk.c
+./share/gemmule/gemmule-draft.gguf
+./share/gemmule/gemmule-mini.gguf
 END
 )$newline"
 placed=$out
@@ -47,6 +49,14 @@ done
 try ldd "$usr/bin/gemmule"
 check "and finds it" eval '[[ $out != *"not found"* ]]'
 
+# The model is found wherever the tree lies, and its absence is said.
+try "$usr/bin/gemmule" run --json --max-tokens 5 Hello
+check "the installed model is used" out_has "{\"model\":\"$(realpath "$usr/share/gemmule/gemmule-mini.gguf")\""
+cp -r "$usr" "$dir/moved"
+rm "$dir/moved/share/gemmule/gemmule-mini.gguf"
+refused 1 'gemmule-mini.gguf, is neither in ' "$dir/moved/bin/gemmule" run Hello
+refused 1 '(-m MODEL; inspect: FILE)' "$dir/moved/bin/gemmule" inspect
+
 # A package's folder, and back.
 works make -s install DESTDIR="$dir/stage" PREFIX=/opt/gemmule
 try files "$dir/stage/opt/gemmule"
@@ -55,7 +65,8 @@ check "which the installed files do not name" eval '! grep -q "$dir" "$dir/stage
 works make -s uninstall DESTDIR="$dir/stage" PREFIX=/opt/gemmule
 try files "$dir/stage"
 check "uninstall leaves no file" out_is ''
-check "nor a folder of its own" test ! -e "$dir/stage/opt/gemmule/share/doc/gemmule"
+check "nor a folder of its own" test ! -e "$dir/stage/opt/gemmule/share/doc/gemmule" -a \
+    ! -e "$dir/stage/opt/gemmule/share/gemmule"
 
 # One version, four times.
 works pkg-config --modversion gemmule
