@@ -30,7 +30,7 @@ static int setup(void **state)
 
 static gm_plan fresh(void)
 {
-    return (gm_plan){.weights = {weights, N_WEIGHTS}};
+    return (gm_plan){.weights = {.at = weights, .n = N_WEIGHTS}};
 }
 
 /* Finishes a plan that reads its last value and compares its groups, written "a|b|c". */

@@ -42,7 +42,7 @@ static const gm_attn attn = {GM_CLASS_GLOBAL, 4, 2, 24, 0.25f};
 
 static gm_plan fresh(void)
 {
-    return (gm_plan){.weights = {weights, N_WEIGHTS}};
+    return (gm_plan){.weights = {.at = weights, .n = N_WEIGHTS}};
 }
 
 /* The plan is refused with a sentence that has this in it; and nothing later changes that. */
