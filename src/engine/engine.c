@@ -43,6 +43,7 @@ static void admit(gm_engine *e)
             continue;
         }
         *at = r->next;
+        e->n_queued--;
     }
 }
 
@@ -102,6 +103,7 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
         gm_request *const r = e->slot[i];
         if (!r || r->n_now == 0) continue;
         if (status == GM_OK) {
+            if (r->n_done < r->n_prompt) e->stats.n_prompt += r->n_now;
             r->n_done += r->n_now;
         } else if (status != GM_E_CANCEL) {
             gm_seq_fail(r, err);
@@ -124,11 +126,23 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
             continue;
         }
         const gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
+        e->stats.n_answer++;
         const int32_t reason = gm_seq_token(r, e->model->vocab, &news);
         if (!reason) continue;
         gm_seq_end(r, reason);
         let_go(e, r);
     }
+}
+
+/* Steps by how many sequences they served: batch[i] has those of more than 2^(i-1), up to 2^i. */
+static void count_step(gm_engine *e)
+{
+    uint32_t size = 0;
+    while (size + 1 < GM_BATCH_SIZES && e->step->n_segs > 1u << size)
+        size++;
+    e->stats.batch[size]++;
+    e->stats.n_steps++;
+    e->stats.n_sequences += e->step->n_segs;
 }
 
 /* One turn of the engine thread. Read this first: it is the program in order. The lock is held
@@ -149,6 +163,7 @@ static void engine_turn(gm_engine *e)
     pthread_mutex_lock(&e->lock);
     atomic_store(&e->sole, NULL);
     if (status == GM_OK) gm_sched_learn(e, 1e6 * (gm_clock_s() - start_s));
+    count_step(e);
     deliver(e, status, &result, &err); /* tokens -> text -> events */
 }
 
@@ -192,6 +207,8 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
     gm_engine *e = NULL;
     GM_TRY(gm_mem_alloc(&e, 1, sizeof *e, "an engine", err));
     e->model = m;
+    e->max_queue = o.max_queue;
+    e->longest = gm_seq_longest(m->vocab);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     const gm_status status = engine_init(e, &o, err);
@@ -227,4 +244,23 @@ const char *gm_engine_backend(const gm_engine *e)
 uint32_t gm_engine_ctx(const gm_engine *e)
 {
     return e->place.n_ctx;
+}
+
+void gm_engine_stat(gm_engine *e, gm_engine_stats *out)
+{
+    pthread_mutex_lock(&e->lock);
+    gm_engine_stats full = e->stats;
+    full.size = out->size;
+    full.n_slots = e->place.n_slots;
+    full.n_running = e->n_active;
+    full.n_queued = e->n_queued;
+    for (uint32_t i = 0; i < e->place.n_slots; i++)
+        full.n_parked += e->slot[i] && !gm_seq_has_room(e->slot[i]);
+    static const uint32_t classes[] = {GM_CLASS_GLOBAL, GM_CLASS_LOCAL};
+    for (int i = 0; i < 2; i++) {
+        full.pages[i] = e->place.pool.n_pages[classes[i]];
+        full.pages_used[i] = full.pages[i] - e->place.pool.n_free[classes[i]];
+    }
+    pthread_mutex_unlock(&e->lock);
+    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
 }

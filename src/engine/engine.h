@@ -11,6 +11,8 @@
 
 struct gm_engine {
     const gm_model *model;
+    uint32_t max_queue; /* 0: any number */
+    size_t longest;     /* bytes that one token can add to a text */
 
     /* engine thread */
     gm_place place;
@@ -25,9 +27,11 @@ struct gm_engine {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
     gm_request *queue;   /* oldest first */
-    gm_request *kept;    /* finished, with their pages; longest finished first */
-    uint32_t n_active;   /* sequences in slots */
+    uint32_t n_queued;
+    gm_request *kept;  /* finished, with their pages; longest finished first */
+    uint32_t n_active; /* sequences in slots */
     bool stopping;
+    gm_engine_stats stats; /* sums since the start; the rest is filled in when asked for */
 
     pthread_t thread;
     bool has_thread;

@@ -57,7 +57,7 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
                                .n_kv_head = c->n_kv_head,
                                .head_dim = c->head_dim,
                                .n_vocab = gm_vocab_len(m->vocab),
-                               .max_bias = GM_SAMPLER_MAX_BIAS}}};
+                               .max_bias = GM_SAMPLER_SLOT_BIAS}}};
     const gm_qtype_info *type = NULL;
     GM_TRY(read_sizes(w, m, o, err));
     GM_TRY(gm_place_kv_type(o, &type, err));
@@ -116,7 +116,7 @@ gm_status gm_place_step(const gm_place *p, gm_step **out, gm_err *err)
         .edits = (pages * 2 + p->n_slots * p->pool.table_len) * GM_CLASSES,
         .copies = p->n_slots * GM_CLASSES,
         .sets = p->n_slots,
-        .biases = p->n_slots * GM_SAMPLER_MAX_BIAS,
+        .biases = p->n_slots * GM_SAMPLER_SLOT_BIAS,
         .counts = GM_RUNNER_ROWS + p->n_ctx,
     };
     return gm_step_alloc(out, &limits, err);

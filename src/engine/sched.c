@@ -29,6 +29,7 @@ static bool begin_slot(gm_engine *e, gm_request *r)
     if (!gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias)) return false;
     if (counts) put_counts(e, r);
     r->n_done = r->n_cached = gm_prefix_share(e, r);
+    e->stats.n_cached += r->n_cached;
     r->begun = true;
     return true;
 }

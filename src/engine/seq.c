@@ -6,15 +6,15 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "sample/sampler.h"
 #include "text/tokenizer.h"
 
-/* Bytes that one token can add to the text at most: the longest piece, and a replacement character
- * for each byte held back and each of its own. */
-static size_t longest_text(const gm_vocab *v)
+/* The longest piece, and a replacement character for each byte held back and each of its own. */
+size_t gm_seq_longest(const gm_vocab *v)
 {
     size_t longest = 0;
     for (int32_t id = 0; gm_vocab_has(v, id); id++) {
@@ -57,7 +57,7 @@ static gm_status reserve(gm_strbuf *b, size_t n, gm_err *err)
 
 static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
 {
-    const size_t chunk = longest_text(v);
+    const size_t chunk = r->engine->longest;
     r->n_ring = r->max_answer < GM_SEQ_RING ? r->max_answer + 1 : GM_SEQ_RING;
     GM_TRY(gm_arena_alloc(&r->arena, &r->ring, r->n_ring, sizeof *r->ring, "events", err));
     GM_TRY(reserve(&r->piece, 2 * chunk + r->stops.longest, err));
@@ -71,6 +71,22 @@ static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
                           err);
 }
 
+/* The user's biases; and where answers must not end, the tokens that end one can never win. */
+static gm_status copy_biases(gm_request *r, const gm_request_opts *o, const gm_vocab *v,
+                             gm_err *err)
+{
+    const gm_vocab_ids *const special = gm_vocab_special(v);
+    const int32_t ends[] = {special->eos, special->end_of_turn, gm_vocab_find(v, GM_STR("<eos>"))};
+    const uint32_t n_ends = sizeof ends / sizeof *ends;
+    r->n_bias = o->sampling.n_bias;
+    GM_TRY(gm_arena_alloc(&r->arena, &r->bias, r->n_bias + n_ends, sizeof *r->bias, "biases", err));
+    if (r->n_bias) memcpy(r->bias, o->sampling.bias, r->n_bias * sizeof *r->bias);
+    for (uint32_t i = 0; r->flags & GM_REQUEST_IGNORE_END && i < n_ends; i++) {
+        if (ends[i] != GM_NO_TOKEN) r->bias[r->n_bias++] = (gm_bias){ends[i], -INFINITY};
+    }
+    return GM_OK;
+}
+
 static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
 {
     const gm_vocab *const vocab = r->engine->model->vocab;
@@ -82,14 +98,14 @@ static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
     r->max_answer = o->max_tokens && o->max_tokens < room ? o->max_tokens : room;
     r->n_top = o->n_top;
     r->flags = o->flags;
-    r->n_bias = o->sampling.n_bias;
+    r->wake = o->wake;
+    r->wake_ctx = o->wake_ctx;
     GM_TRY(gm_arena_alloc(&r->arena, &r->ids, (uint64_t)r->n_prompt + r->max_answer, sizeof *r->ids,
                           "token ids", err));
     memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
-    GM_TRY(gm_arena_alloc(&r->arena, &r->bias, r->n_bias, sizeof *r->bias, "biases", err));
-    if (r->n_bias) memcpy(r->bias, o->sampling.bias, r->n_bias * sizeof *r->bias);
+    GM_TRY(copy_biases(r, o, vocab, err));
     GM_TRY(gm_kvtable_init(&r->table, &r->engine->place.pool, &r->arena, err));
-    GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, longest_text(vocab), &r->arena, err));
+    GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, r->engine->longest, &r->arena, err));
     return make_ring(r, vocab, err);
 }
 
@@ -101,7 +117,7 @@ gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opt
     r->engine = e;
     pthread_cond_init(&r->news, NULL);
     const gm_status status = seq_init(r, opts, err);
-    r->start_s = gm_clock_s();
+    r->open_s = r->start_s = gm_clock_s();
     if (status == GM_OK)
         *out = r;
     else
@@ -121,6 +137,12 @@ void gm_seq_free(gm_request *r)
     gm_mem_free(r);
 }
 
+void gm_seq_tell(gm_request *r)
+{
+    pthread_cond_signal(&r->news);
+    if (r->wake) r->wake(r->wake_ctx);
+}
+
 bool gm_seq_has_room(const gm_request *r)
 {
     return r->n_put - r->n_taken < r->n_ring;
@@ -132,6 +154,7 @@ static void fill_counts(const gm_request *r, gm_event *ev)
     ev->n_prompt = r->n_prompt;
     ev->n_cached = r->n_cached;
     ev->n_answer = r->n_ids - r->n_prompt;
+    ev->queue_s = r->start_s - r->open_s;
     ev->prefill_s = r->prefilled_s > 0 ? r->prefilled_s - r->start_s : now - r->start_s;
     ev->decode_s = r->prefilled_s > 0 ? now - r->prefilled_s : 0;
 }
@@ -166,7 +189,7 @@ int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
     mail->ev.text = gm_strbuf_str(&mail->text).p;
     mail->ev.len = mail->text.len;
     r->n_put++;
-    pthread_cond_signal(&r->news);
+    gm_seq_tell(r);
     return reason ? reason : r->n_ids - r->n_prompt >= r->max_answer ? GM_END_LENGTH : 0;
 }
 
@@ -181,11 +204,11 @@ void gm_seq_end(gm_request *r, int32_t reason)
     r->end.text = gm_strbuf_str(&r->piece).p;
     r->end.len = r->piece.len;
     fill_counts(r, &r->end);
-    pthread_cond_signal(&r->news);
+    gm_seq_tell(r);
 }
 
 void gm_seq_fail(gm_request *r, const gm_err *err)
 {
     r->failed = *err;
-    pthread_cond_signal(&r->news);
+    gm_seq_tell(r);
 }

@@ -39,6 +39,9 @@ struct gm_request {
     gm_bias *bias;
     uint32_t n_bias;
     uint32_t n_ring;
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+    double open_s;
 
     /* engine thread */
     uint32_t slot;
@@ -50,9 +53,9 @@ struct gm_request {
     gm_kvtable table;
     gm_detok detok;
     gm_stops stops;
-    gm_strbuf piece; /* text of the token at hand                    */
-    uint32_t *order; /* [n_vocab] scratch for candidates, or NULL    */
-    double start_s, prefilled_s;
+    gm_strbuf piece;             /* text of the token at hand                    */
+    uint32_t *order;             /* [n_vocab] scratch for candidates, or NULL    */
+    double start_s, prefilled_s; /* taken from the queue; first token drawn */
 
     /* mailbox, under the engine's lock */
     pthread_cond_t news;
@@ -69,6 +72,12 @@ struct gm_request {
 /* Checks and copies the options; neither the engine's lock nor its thread is involved. */
 gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
 void gm_seq_free(gm_request *r);
+
+/* The client is told that there is news. Under the lock. */
+void gm_seq_tell(gm_request *r);
+
+/* Bytes that one token can add to the text at most. */
+size_t gm_seq_longest(const gm_vocab *v);
 
 /* Whether there is room for one more event. Under the lock. */
 bool gm_seq_has_room(const gm_request *r);
