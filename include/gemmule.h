@@ -134,6 +134,9 @@ enum {
 gm_status gm_model_detokenize(const gm_model *m, const int32_t *ids, size_t n, uint32_t flags,
                               gm_text *out, gm_err *err);
 
+/* 1 for a token that ends an answer, else 0. */
+int32_t gm_model_ends(const gm_model *m, int32_t id);
+
 /* The piece of a token id as the vocabulary spells it; not NUL-terminated, valid until close.
  * *len is 0 and the answer "" for ids outside the vocabulary. */
 const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len);

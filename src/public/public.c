@@ -87,6 +87,11 @@ gm_status gm_model_detokenize(const gm_model *m, const int32_t *ids, size_t n, u
     return gm_strbuf_status(&b, err);
 }
 
+int32_t gm_model_ends(const gm_model *m, int32_t id)
+{
+    return gm_vocab_is_end(m->vocab, id);
+}
+
 const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len)
 {
     const gm_str piece = gm_vocab_has(m->vocab, id) ? gm_vocab_piece(m->vocab, id) : GM_STR("");
