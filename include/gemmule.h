@@ -218,6 +218,8 @@ typedef struct gm_sampling {
 enum {
     GM_REQUEST_HASH = 1,       /* events carry a hash of the logits they came from             */
     GM_REQUEST_IGNORE_END = 2, /* the tokens that end an answer are never drawn                */
+    GM_REQUEST_PROMPT = 4,     /* the prompt's tokens come as events too, from the second on   */
+    GM_REQUEST_NO_ANSWER = 8,  /* ends where the answer would begin                            */
 };
 
 typedef struct gm_request_opts {
@@ -242,7 +244,7 @@ gm_request_opts gm_request_opts_default(const gm_model *m);
  * GM_E_BUSY when the queue is full. */
 gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
 
-enum { GM_EVENT_NONE = 0, GM_EVENT_TOKEN = 1, GM_EVENT_END = 2 };
+enum { GM_EVENT_NONE = 0, GM_EVENT_TOKEN = 1, GM_EVENT_END = 2, GM_EVENT_PROMPT = 3 };
 enum { GM_END_STOP = 1, GM_END_LENGTH = 2, GM_END_CANCEL = 3 };
 
 typedef struct gm_candidate {
@@ -252,12 +254,13 @@ typedef struct gm_candidate {
 
 typedef struct gm_event {
     int32_t kind;     /* GM_EVENT_*                                                   */
-    int32_t id;       /* TOKEN: the token drawn                                       */
-    float logprob;    /* TOKEN: its log-probability                                   */
+    int32_t id;       /* TOKEN: the token drawn; PROMPT: the prompt's                 */
+    float logprob;    /* TOKEN, PROMPT: its log-probability                           */
     int32_t reason;   /* END: GM_END_*                                                */
     const char *text; /* whole UTF-8 characters, maybe none; valid until the next call */
     size_t len;
-    const gm_candidate *top; /* TOKEN: the likeliest tokens, best first; until the next call */
+    const gm_candidate
+        *top; /* TOKEN, PROMPT: the likeliest tokens, best first; until the next call */
     uint32_t n_top;
     uint32_t n_prompt; /* tokens of the prompt                                         */
     uint32_t n_cached; /* of these, how many another request had computed already */

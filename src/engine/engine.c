@@ -33,6 +33,9 @@ static void admit(gm_engine *e)
         if (atomic_load(&r->cancelled)) {
             gm_seq_end(r, GM_END_CANCEL);
             r->let_go = true;
+        } else if (gm_seq_is_read(r)) {
+            gm_seq_end(r, GM_END_LENGTH);
+            r->let_go = true;
         } else if (slot < e->place.n_slots) {
             r->slot = slot;
             r->start_s = gm_clock_s(); /* waiting in the queue is no work */
@@ -95,6 +98,41 @@ static gm_status run_step(gm_engine *e, gm_result *result, gm_err *err)
     return gm_runner_collect(&e->place.runner, ticket, result, err);
 }
 
+static void end(gm_engine *e, gm_request *r, int32_t reason)
+{
+    gm_seq_end(r, reason);
+    let_go(e, r);
+}
+
+/* One output -> one event: of a token that the prompt has, or of one that was drawn. */
+static void deliver_out(gm_engine *e, const gm_outof *of, const gm_result_out *o)
+{
+    gm_request *const r = of->seq;
+    gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
+    if (e->slot[r->slot] != r) return; /* an output before this one was its last */
+    if (of->pos < r->n_prompt) {
+        const uint32_t n_vocab = gm_vocab_len(e->model->vocab);
+        news.token = r->ids[of->pos];
+        news.logprob = (float)((double)o->logits[news.token] - gm_draw_logsum(o->logits, n_vocab));
+    }
+    if (isnan(news.logprob)) {
+        gm_err bad = {0};
+        gm_fail(&bad, GM_E_FORMAT, 0,
+                "model: the logits after token %u are not numbers: its weights are not finite "
+                "or too large",
+                (unsigned)of->pos);
+        gm_seq_fail(r, &bad);
+        r->n_done = 0;
+        let_go(e, r);
+    } else if (of->pos < r->n_prompt) {
+        gm_seq_prompt(r, e->model->vocab, &news);
+    } else {
+        e->stats.n_answer++;
+        const int32_t reason = gm_seq_token(r, e->model->vocab, &news);
+        if (reason) end(e, r, reason);
+    }
+}
+
 /* Results -> events. An abandoned step is made again for whoever was not cancelled; any other
  * failure ends the sequences that were in the step. */
 static void deliver(gm_engine *e, gm_status status, const gm_result *result, const gm_err *err)
@@ -111,26 +149,11 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
             let_go(e, r);
         }
     }
-    for (uint32_t i = 0; i < result->n_out; i++) {
-        gm_request *const r = e->out_seq[i];
-        const gm_result_out *const o = &result->out[i];
-        if (isnan(o->logprob)) {
-            gm_err bad = {0};
-            gm_fail(&bad, GM_E_FORMAT, 0,
-                    "model: the logits after token %u are not numbers: its weights are not finite "
-                    "or too large",
-                    (unsigned)r->n_ids);
-            gm_seq_fail(r, &bad);
-            r->n_done = 0;
-            let_go(e, r);
-            continue;
-        }
-        const gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
-        e->stats.n_answer++;
-        const int32_t reason = gm_seq_token(r, e->model->vocab, &news);
-        if (!reason) continue;
-        gm_seq_end(r, reason);
-        let_go(e, r);
+    for (uint32_t i = 0; i < result->n_out; i++)
+        deliver_out(e, &e->out_of[i], &result->out[i]);
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
+        gm_request *const r = e->slot[i];
+        if (r && r->n_now && gm_seq_is_read(r)) end(e, r, GM_END_LENGTH);
     }
 }
 
@@ -191,7 +214,8 @@ static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
     GM_TRY(gm_place_init(p, e->model, o, &e->abandon, err));
     GM_TRY(gm_place_step(p, &e->step, err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
-    GM_TRY(gm_arena_alloc(&p->arena, &e->out_seq, p->n_slots, sizeof *e->out_seq, "slots", err));
+    GM_TRY(gm_arena_alloc(&p->arena, &e->out_of, e->step->limits.outs, sizeof *e->out_of, "slots",
+                          err));
     const int os = pthread_create(&e->thread, NULL, engine_main, e);
     if (os) return gm_fail(err, GM_E_IO, os, "engine: a thread cannot be started");
     e->has_thread = true;

@@ -9,6 +9,12 @@
 #include "engine/place.h"
 #include "engine/seq.h"
 
+/* Whose an output is, and the position of the token that it tells of. */
+typedef struct gm_outof {
+    gm_request *seq;
+    uint32_t pos;
+} gm_outof;
+
 struct gm_engine {
     const gm_model *model;
     uint32_t max_queue; /* 0: any number */
@@ -17,11 +23,11 @@ struct gm_engine {
     /* engine thread */
     gm_place place;
     gm_step *step;
-    gm_request **slot;    /* [n_slots] the sequence in each, or NULL         */
-    gm_request **out_seq; /* [n_slots] whose output each of the step's is    */
-    uint32_t slot_next;   /* where the scheduler begins, one further each turn */
-    double decode_us;     /* what a step of answers alone takes, smoothed    */
-    double row_us;        /* what one more row of a prompt adds, smoothed    */
+    gm_request **slot;  /* [n_slots] the sequence in each, or NULL         */
+    gm_outof *out_of;   /* [limits.outs] whose each of the step's outputs is */
+    uint32_t slot_next; /* where the scheduler begins, one further each turn */
+    double decode_us;   /* what a step of answers alone takes, smoothed    */
+    double row_us;      /* what one more row of a prompt adds, smoothed    */
 
     /* shared, under lock */
     pthread_mutex_t lock;

@@ -111,7 +111,7 @@ gm_status gm_place_step(const gm_place *p, gm_step **out, gm_err *err)
     const gm_step_limits limits = {
         .rows = GM_RUNNER_ROWS,
         .segs = p->n_slots,
-        .outs = p->n_slots,
+        .outs = p->n_slots + GM_RUNNER_OUTS,
         /* pages taken and given back, and whole tables that are shared */
         .edits = (pages * 2 + p->n_slots * p->pool.table_len) * GM_CLASSES,
         .copies = p->n_slots * GM_CLASSES,

@@ -29,6 +29,7 @@ uint32_t gm_prefix_share(gm_engine *e, gm_request *r)
 {
     const gm_request *best = NULL;
     uint32_t n = LEAST_SHARED - 1;
+    if (r->flags & GM_REQUEST_PROMPT) return 0; /* every row is asked for */
     for (uint32_t i = 0; i < e->place.n_slots; i++)
         consider(e, e->slot[i], r, &best, &n);
     for (const gm_request *k = e->kept; k; k = k->next)

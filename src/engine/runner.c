@@ -23,7 +23,8 @@ gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
     for (uint32_t i = r->ops->any_rows ? GM_RUNNER_BUCKETS - 1 : 0; i < GM_RUNNER_BUCKETS; i++) {
         const uint32_t rows = 1u << i;
-        const gm_bucket bucket = {rows, rows < cfg->kv.n_slots ? rows : cfg->kv.n_slots};
+        const uint32_t outs = cfg->kv.n_slots + GM_RUNNER_OUTS;
+        const gm_bucket bucket = {rows, rows < outs ? rows : outs};
         GM_TRY(r->ops->lower(r->be, r->weights, r->kv, &m->plan, bucket, &r->exec[i], err));
     }
     return GM_OK;

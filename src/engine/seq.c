@@ -58,7 +58,8 @@ static gm_status reserve(gm_strbuf *b, size_t n, gm_err *err)
 static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
 {
     const size_t chunk = r->engine->longest;
-    r->n_ring = r->max_answer < GM_SEQ_RING ? r->max_answer + 1 : GM_SEQ_RING;
+    const uint32_t most = r->max_answer + (r->flags & GM_REQUEST_PROMPT ? r->n_prompt : 0);
+    r->n_ring = most < GM_SEQ_RING ? most + 1 : GM_SEQ_RING;
     GM_TRY(gm_arena_alloc(&r->arena, &r->ring, r->n_ring, sizeof *r->ring, "events", err));
     GM_TRY(reserve(&r->piece, 2 * chunk + r->stops.longest, err));
     for (uint32_t i = 0; i < r->n_ring; i++) {
@@ -143,9 +144,16 @@ void gm_seq_tell(gm_request *r)
     if (r->wake) r->wake(r->wake_ctx);
 }
 
-bool gm_seq_has_room(const gm_request *r)
+uint32_t gm_seq_room(const gm_request *r)
 {
-    return r->n_put - r->n_taken < r->n_ring;
+    return r->n_ring - (r->n_put - r->n_taken);
+}
+
+/* The row of a prompt's last token tells of the answer only. */
+bool gm_seq_is_read(const gm_request *r)
+{
+    if (!(r->flags & GM_REQUEST_NO_ANSWER)) return false;
+    return !(r->flags & GM_REQUEST_PROMPT) || r->n_done + 1 >= r->n_prompt;
 }
 
 static void fill_counts(const gm_request *r, gm_event *ev)
@@ -170,13 +178,35 @@ static void fill_candidates(gm_request *r, gm_mail *mail, const gm_seq_news *new
     if (r->flags & GM_REQUEST_HASH) mail->ev.hash = gm_draw_hash(news->logits, n_vocab);
 }
 
+/* The next mail of the ring, begun. */
+static gm_mail *mail_begin(gm_request *r, int32_t kind, const gm_seq_news *news)
+{
+    gm_mail *const mail = &r->ring[r->n_put % r->n_ring];
+    mail->ev = (gm_event){.kind = kind, .id = news->token, .logprob = news->logprob};
+    gm_strbuf_clear(&mail->text);
+    return mail;
+}
+
+static void mail_send(gm_request *r, gm_mail *mail, const gm_vocab *v, const gm_seq_news *news)
+{
+    fill_candidates(r, mail, news, gm_vocab_len(v));
+    fill_counts(r, &mail->ev);
+    mail->ev.text = gm_strbuf_str(&mail->text).p;
+    mail->ev.len = mail->text.len;
+    r->n_put++;
+    gm_seq_tell(r);
+}
+
+void gm_seq_prompt(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
+{
+    mail_send(r, mail_begin(r, GM_EVENT_PROMPT, news), v, news);
+}
+
 int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
 {
     if (r->prefilled_s == 0) r->prefilled_s = gm_clock_s();
     r->ids[r->n_ids++] = news->token;
-    gm_mail *const mail = &r->ring[r->n_put % r->n_ring];
-    mail->ev = (gm_event){.kind = GM_EVENT_TOKEN, .id = news->token, .logprob = news->logprob};
-    gm_strbuf_clear(&mail->text);
+    gm_mail *const mail = mail_begin(r, GM_EVENT_TOKEN, news);
     gm_strbuf_clear(&r->piece);
 
     int32_t reason = gm_vocab_is_end(v, news->token) ? GM_END_STOP : 0;
@@ -184,12 +214,7 @@ int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
         gm_detok_put(&r->detok, v, news->token, &r->piece);
         if (gm_stops_put(&r->stops, gm_strbuf_str(&r->piece), &mail->text)) reason = GM_END_STOP;
     }
-    fill_candidates(r, mail, news, gm_vocab_len(v));
-    fill_counts(r, &mail->ev);
-    mail->ev.text = gm_strbuf_str(&mail->text).p;
-    mail->ev.len = mail->text.len;
-    r->n_put++;
-    gm_seq_tell(r);
+    mail_send(r, mail, v, news);
     return reason ? reason : r->n_ids - r->n_prompt >= r->max_answer ? GM_END_LENGTH : 0;
 }
 

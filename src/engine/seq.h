@@ -79,8 +79,12 @@ void gm_seq_tell(gm_request *r);
 /* Bytes that one token can add to the text at most. */
 size_t gm_seq_longest(const gm_vocab *v);
 
-/* Whether there is room for one more event. Under the lock. */
-bool gm_seq_has_room(const gm_request *r);
+/* Room for events, of which one is enough to go on. Under the lock. */
+uint32_t gm_seq_room(const gm_request *r);
+static inline bool gm_seq_has_room(const gm_request *r)
+{
+    return gm_seq_room(r) > 0;
+}
 
 /* What a drawn token means for the sequence. */
 typedef struct gm_seq_news {
@@ -90,6 +94,12 @@ typedef struct gm_seq_news {
     const gm_candidate *top; /* from the backend, or NULL      */
     const float *logits;     /* for more candidates and hash   */
 } gm_seq_news;
+
+/* Whether it wants no answer, and has all that it wants of the prompt. */
+bool gm_seq_is_read(const gm_request *r);
+
+/* Puts the event of a token of the prompt into the ring. Under the lock, with room made sure of. */
+void gm_seq_prompt(gm_request *r, const gm_vocab *v, const gm_seq_news *news);
 
 /* Puts the event of a token into the ring; answers the reason why the answer is over, or 0. The
  * caller holds the lock and has made sure of room. */

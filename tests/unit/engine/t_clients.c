@@ -9,10 +9,12 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "fixtures/forward.h"
 #include "fixtures/tinymodel.h"
 
 enum { CTX = 300 };
@@ -51,6 +53,7 @@ static gm_engine *engine_of(uint32_t n_slots, uint32_t max_queue)
     gm_engine_opts o = gm_engine_opts_default();
     o.n_slots = n_slots;
     o.max_queue = max_queue;
+    o.kv_type = "f32"; /* what forward_logprobs keeps */
     OK(gm_engine_open(&e, model, &o, &err));
     return e;
 }
@@ -168,6 +171,49 @@ static void test_ignore_end(void **state)
     gm_engine_close(e);
 }
 
+/* ---- the prompt's own log-probabilities -------------------------------------------------- */
+
+/* Prompts shorter and longer than a step tells and than a ring holds, with and without an answer:
+ * every token's log-probability is that of the whole sequence in one step. */
+static void test_prompt_is_told(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = {1, 2, 17, 33, 100};
+    gm_engine *const e = engine_of(2, 0);
+    float *const lp = forward_logprobs(model, ids, 100, &(forward_opts){"cpu", 0});
+    for (size_t k = 0; k < 2 * sizeof lengths / sizeof *lengths; k++) {
+        const uint32_t n = lengths[k / 2], n_answer = k % 2 ? 3 : 0;
+        gm_request_opts o = request_of(n, n_answer);
+        o.n_top = 2;
+        o.flags |= GM_REQUEST_PROMPT | (n_answer ? 0 : GM_REQUEST_NO_ANSWER);
+        gm_request *r = NULL;
+        gm_event ev = {0};
+        OK(gm_request_open(&r, e, &o, &err));
+        for (uint32_t i = 1; i < n; i++) {
+            OK(gm_request_next(r, &ev, &err));
+            const float whole = lp[(i - 1) * 500 + (uint32_t)ids[i]];
+            assert_int_equal(ev.kind, GM_EVENT_PROMPT);
+            assert_int_equal(ev.id, ids[i]);
+            assert_true(fabsf(ev.logprob - whole) <= 1e-5f * (1 + fabsf(whole)));
+            assert_int_equal(ev.n_top, 2);
+            assert_true(ev.top[0].logprob >= ev.top[1].logprob);
+            assert_int_equal(ev.len, 0);
+        }
+        for (uint32_t i = 0; i < n_answer; i++) {
+            OK(gm_request_next(r, &ev, &err));
+            assert_int_equal(ev.kind, GM_EVENT_TOKEN);
+        }
+        OK(gm_request_next(r, &ev, &err));
+        assert_int_equal(ev.kind, GM_EVENT_END);
+        assert_int_equal(ev.reason, GM_END_LENGTH);
+        assert_int_equal(ev.n_prompt, n);
+        assert_int_equal(ev.n_answer, n_answer);
+        gm_request_close(r);
+    }
+    free(lp);
+    gm_engine_close(e);
+}
+
 /* ---- text -------------------------------------------------------------------------------- */
 
 static void test_detokenize(void **state)
@@ -197,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_poll_gives_what_next_gives),
         cmocka_unit_test(test_queue_has_an_end),
         cmocka_unit_test(test_ignore_end),
+        cmocka_unit_test(test_prompt_is_told),
         cmocka_unit_test(test_detokenize),
     };
     return cmocka_run_group_tests_name("t_clients", tests, setup, teardown);
