@@ -6,6 +6,8 @@
 
 #include "server/generation.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -29,7 +31,9 @@ bool gm_generation_read(gm_exchange *x, const gm_dialect *dialect, uint32_t in, 
     gm_generation *const g = x->gen;
     g->dialect = dialect;
     g->created = time(NULL);
-    g->flags = g->ask.ignore_eos ? GM_REQUEST_IGNORE_END : 0;
+    g->flags = (g->ask.ignore_eos ? GM_REQUEST_IGNORE_END : 0) |
+               (g->ask.echo && g->ask.logprobs ? GM_REQUEST_PROMPT : 0) |
+               (g->ask.max_tokens == 0 ? GM_REQUEST_NO_ANSWER : 0);
     uint64_t random[2] = {0};
     if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)(uintptr_t)x;
     snprintf(x->id, sizeof x->id, "%s-%016llx%08llx", id, (unsigned long long)random[0],
@@ -130,8 +134,8 @@ static void put_choice(gm_exchange *x, json_t *choice)
 /* The end token has no text and is no part of the answer. */
 static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
 {
-    return x->gen->ask.logprobs && ev->kind == GM_EVENT_TOKEN &&
-           !gm_model_ends(x->server->model, ev->id);
+    const bool drawn = ev->kind == GM_EVENT_TOKEN && !gm_model_ends(x->server->model, ev->id);
+    return x->gen->ask.logprobs && (drawn || ev->kind == GM_EVENT_PROMPT);
 }
 
 static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
@@ -183,6 +187,25 @@ static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
     t->n_cached += ev->n_cached;
 }
 
+static void take_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    if (x->gen->ask.stream)
+        stream_event(x, c, ev);
+    else
+        keep_event(x, c, ev);
+}
+
+/* Nothing comes before a prompt's first token, so no engine tells of it. */
+static void tell_first(gm_exchange *x, gm_choice *c)
+{
+    if (c->told || !(x->gen->flags & GM_REQUEST_PROMPT)) return;
+    c->told = true;
+    take_event(x, c,
+               &(gm_event){.kind = GM_EVENT_PROMPT,
+                           .id = x->gen->prompts[c->prompt].at[0],
+                           .logprob = NAN});
+}
+
 /* All that there is of one choice. */
 static void pump_choice(gm_exchange *x, gm_choice *c)
 {
@@ -199,10 +222,8 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
             fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping");
             return;
         }
-        if (g->ask.stream)
-            stream_event(x, c, &ev);
-        else
-            keep_event(x, c, &ev);
+        tell_first(x, c);
+        take_event(x, c, &ev);
         tally_event(x, c, &ev);
         if (ev.kind == GM_EVENT_END) {
             c->end = ev;

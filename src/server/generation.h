@@ -18,6 +18,7 @@ typedef struct gm_choice {
     uint32_t index;
     uint32_t prompt; /* which of the prompts                                      */
     bool begun;      /* what comes before the first token was sent                */
+    bool told;       /* the prompt\'s first token was */
     bool ended;
     gm_event end;     /* its counts; the text is in `text`                         */
     gm_strbuf text;   /* of a whole reply                                          */

@@ -75,6 +75,7 @@ json_t *gm_openai_text(const char *p, size_t n)
 
 json_t *gm_openai_logprob(float logprob)
 {
+    if (isnan(logprob)) return json_null();
     return json_real(isfinite(logprob) ? (double)logprob : -9999.0);
 }
 

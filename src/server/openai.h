@@ -16,7 +16,7 @@ json_t *gm_openai_usage_chunk(const gm_exchange *x);
 
 /* A string of bytes that may not be UTF-8: what is not becomes U+FFFD. */
 json_t *gm_openai_text(const char *p, size_t n);
-/* A log-probability: JSON has no infinity, -9999 stands for it. */
+/* A log-probability: JSON has no infinity, -9999 stands for it; NaN is null. */
 json_t *gm_openai_logprob(float logprob);
 /* The bytes of a token; flags as of gm_model_detokenize. Valid until the next call. */
 gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags);

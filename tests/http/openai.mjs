@@ -287,7 +287,7 @@ async function testCrowd() {
 }
 
 const tests = { testChat, testStream, testLogprobs, testChoices, testStop, testSampling, testMessages,
-    testCompletions, testErrors, testModels, testAbort, testCrowd }
+    testCompletions, testPromptLogprobs, testErrors, testModels, testAbort, testCrowd }
 for (const [name, test] of Object.entries(tests)) {
     try {
         await test()
