@@ -155,6 +155,7 @@ typedef struct gm_engine_opts {
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
     gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
     void *progress_ctx;
+    uint32_t cache; /* 1: what requests have computed is kept for others after they are closed */
     uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
@@ -185,6 +186,9 @@ typedef struct gm_engine_stats {
     uint64_t batch[GM_BATCH_SIZES]; /* steps with 1, 2, 3 to 4, 5 to 8 .. 513 to 1024 sequences */
     uint64_t n_sequences;           /* summed over the steps                                   */
     uint64_t n_prompt, n_cached, n_answer; /* tokens: computed of prompts, taken over, drawn    */
+    uint64_t n_lookups, n_hits, n_evicted; /* requests begun, those that took something over;
+                                              beginnings that had to go                         */
+    uint32_t n_kept;                       /* beginnings kept of finished requests              */
 } gm_engine_stats;
 /* Any thread. */
 void gm_engine_stat(gm_engine *e, gm_engine_stats *out);

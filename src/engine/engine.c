@@ -17,17 +17,32 @@ static void let_go(gm_engine *e, gm_request *r)
 {
     e->slot[r->slot] = NULL;
     e->n_active--;
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        e->reserved[c] -= r->need[c];
     gm_prefix_keep(e, r);
     r->let_go = true;
     pthread_cond_signal(&r->news);
 }
 
-/* Requests that were cancelled leave the queue; others take free slots in order. */
+/* Whether every page that the request may come to need is there for it. Beginnings that are kept
+ * give way, so they do not count. */
+static bool has_pages(const gm_engine *e, const gm_request *r)
+{
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        if (e->reserved[c] + r->need[c] > e->place.pool.n_pages[c]) return false;
+    }
+    return true;
+}
+
+/* Requests that were cancelled leave the queue; others take free slots in order: nobody is passed by
+ * one that needs fewer pages. */
 static void admit(gm_engine *e)
 {
+    bool full = false;
     for (gm_request **at = &e->queue; *at;) {
         gm_request *const r = *at;
         uint32_t slot = 0;
+        full = full || !has_pages(e, r);
         while (slot < e->place.n_slots && e->slot[slot])
             slot++;
         if (atomic_load(&r->cancelled)) {
@@ -36,7 +51,9 @@ static void admit(gm_engine *e)
         } else if (gm_seq_is_read(r)) {
             gm_seq_end(r, GM_END_LENGTH);
             r->let_go = true;
-        } else if (slot < e->place.n_slots) {
+        } else if (slot < e->place.n_slots && !full) {
+            for (uint32_t c = 0; c < GM_CLASSES; c++)
+                e->reserved[c] += r->need[c];
             r->slot = slot;
             r->start_s = gm_clock_s(); /* waiting in the queue is no work */
             e->slot[slot] = r;
@@ -143,6 +160,7 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
         if (status == GM_OK) {
             if (r->n_done < r->n_prompt) e->stats.n_prompt += r->n_now;
             r->n_done += r->n_now;
+            r->begin->n = r->n_done;
         } else if (status != GM_E_CANCEL) {
             gm_seq_fail(r, err);
             r->n_done = 0; /* nobody may build on what a failed step left */
@@ -232,6 +250,7 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
     GM_TRY(gm_mem_alloc(&e, 1, sizeof *e, "an engine", err));
     e->model = m;
     e->max_queue = o.max_queue;
+    e->cache = o.cache;
     e->longest = gm_seq_longest(m->vocab);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
@@ -253,6 +272,7 @@ void gm_engine_close(gm_engine *e)
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
+    gm_prefix_clear(e);
     gm_step_free(e->step);
     gm_place_deinit(&e->place);
     pthread_cond_destroy(&e->wake);
@@ -278,6 +298,8 @@ void gm_engine_stat(gm_engine *e, gm_engine_stats *out)
     full.n_slots = e->place.n_slots;
     full.n_running = e->n_active;
     full.n_queued = e->n_queued;
+    for (const gm_beginning *k = e->kept; k; k = k->next)
+        full.n_kept++;
     for (uint32_t i = 0; i < e->place.n_slots; i++)
         full.n_parked += e->slot[i] && !gm_seq_has_room(e->slot[i]);
     static const uint32_t classes[] = {GM_CLASS_GLOBAL, GM_CLASS_LOCAL};

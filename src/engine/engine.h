@@ -18,6 +18,7 @@ typedef struct gm_outof {
 struct gm_engine {
     const gm_model *model;
     uint32_t max_queue; /* 0: any number */
+    bool cache;         /* beginnings are kept after their requests are closed */
     size_t longest;     /* bytes that one token can add to a text */
 
     /* engine thread */
@@ -34,8 +35,9 @@ struct gm_engine {
     pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
     gm_request *queue;   /* oldest first */
     uint32_t n_queued;
-    gm_request *kept;  /* finished, with their pages; longest finished first */
-    uint32_t n_active; /* sequences in slots */
+    gm_beginning *kept;            /* of finished requests; longest unused first */
+    uint32_t reserved[GM_CLASSES]; /* pages that running requests may come to hold */
+    uint32_t n_active;             /* sequences in slots */
     bool stopping;
     gm_engine_stats stats; /* sums since the start; the rest is filled in when asked for */
 

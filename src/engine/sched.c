@@ -24,11 +24,12 @@ static void put_counts(gm_engine *e, const gm_request *r)
 static bool begin_slot(gm_engine *e, gm_request *r)
 {
     if (r->begun) return true;
+    if (gm_prefix_awaits(e, r)) return false;
     const bool counts = r->draw.repeat != 1;
     if (counts && r->n_prompt > e->step->limits.counts - e->step->n_counts) return false;
     if (!gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias)) return false;
     if (counts) put_counts(e, r);
-    r->n_done = r->n_cached = gm_prefix_share(e, r);
+    r->n_done = r->n_cached = r->begin->n = gm_prefix_share(e, r);
     e->stats.n_cached += r->n_cached;
     r->begun = true;
     return true;
@@ -89,7 +90,7 @@ static uint32_t most_told(const gm_engine *e, const gm_request *r)
 /* Pages for the next n rows; requests that are finished give theirs up when there are too few. */
 static bool make_room(gm_engine *e, gm_request *r, uint32_t n)
 {
-    while (!gm_kvpool_extend(&e->place.pool, &r->table, r->slot, r->n_done, n, e->step)) {
+    while (!gm_kvpool_extend(&e->place.pool, &r->begin->table, r->slot, r->n_done, n, e->step)) {
         if (!gm_prefix_evict(e)) return false;
     }
     return true;

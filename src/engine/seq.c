@@ -3,7 +3,7 @@
  * the request opens: the ring's texts have room for the longest piece with every
  * byte replaced, plus what stop strings may hold back. */
 
-#include "engine/engine.h"
+#include "engine/prefix.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -88,6 +88,30 @@ static gm_status copy_biases(gm_request *r, const gm_request_opts *o, const gm_v
     return GM_OK;
 }
 
+void gm_beginning_free(gm_beginning *b)
+{
+    if (!b) return;
+    gm_arena_deinit(&b->arena);
+    gm_mem_free(b);
+}
+
+/* The prompt, with room for the answer, and a table for their pages. */
+static gm_status begin_init(gm_request *r, const gm_request_opts *o, gm_err *err)
+{
+    const gm_kvpool *const pool = &r->engine->place.pool;
+    const uint32_t most = r->n_prompt + r->max_answer;
+    GM_TRY(gm_mem_alloc(&r->begin, 1, sizeof *r->begin, "token ids", err));
+    gm_beginning *const b = r->begin;
+    GM_TRY(gm_arena_alloc(&b->arena, &b->ids, most, sizeof *b->ids, "token ids", err));
+    GM_TRY(gm_kvtable_init(&b->table, pool, &b->arena, err));
+    memcpy(b->ids, o->ids, o->n_ids * sizeof *b->ids);
+    r->ids = b->ids;
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        r->need[c] = gm_kvpool_need(pool, c, most, GM_RUNNER_ROWS);
+    gm_prefix_mark(r->engine, r);
+    return GM_OK;
+}
+
 static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
 {
     const gm_vocab *const vocab = r->engine->model->vocab;
@@ -101,11 +125,8 @@ static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
     r->flags = o->flags;
     r->wake = o->wake;
     r->wake_ctx = o->wake_ctx;
-    GM_TRY(gm_arena_alloc(&r->arena, &r->ids, (uint64_t)r->n_prompt + r->max_answer, sizeof *r->ids,
-                          "token ids", err));
-    memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
+    GM_TRY(begin_init(r, o, err));
     GM_TRY(copy_biases(r, o, vocab, err));
-    GM_TRY(gm_kvtable_init(&r->table, &r->engine->place.pool, &r->arena, err));
     GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, r->engine->longest, &r->arena, err));
     return make_ring(r, vocab, err);
 }
@@ -134,6 +155,7 @@ void gm_seq_free(gm_request *r)
     gm_strbuf_deinit(&r->piece);
     gm_stops_deinit(&r->stops);
     pthread_cond_destroy(&r->news);
+    gm_beginning_free(r->begin);
     gm_arena_deinit(&r->arena);
     gm_mem_free(r);
 }

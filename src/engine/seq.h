@@ -20,6 +20,18 @@
 
 #define GM_SEQ_RING 32 /* events a client may be behind before its sequence is parked */
 
+/* Tokens and the pages that hold them. A request has one while it runs, and leaves it behind. */
+typedef struct gm_beginning gm_beginning;
+struct gm_beginning {
+    gm_beginning *next;      /* among the kept, longest unused first       */
+    const gm_request *owner; /* whose end is its end too, or NULL          */
+    gm_arena arena;
+    int32_t *ids; /* [n_prompt + what may be answered]          */
+    uint32_t n;   /* how many are in the KV cache               */
+    gm_kvtable table;
+};
+void gm_beginning_free(gm_beginning *b); /* NULL is fine; the pages have been given back */
+
 /* One event in the ring, with room for its text and candidates. */
 typedef struct gm_mail {
     gm_event ev; /* text and top point into the two below */
@@ -33,7 +45,6 @@ struct gm_request {
     gm_request *next; /* in the engine's queue, or among the kept */
 
     /* set at open, constant after */
-    int32_t *ids; /* [n_prompt + what may be answered] the engine appends */
     uint32_t n_prompt, max_answer, n_top, flags;
     gm_draw draw;
     gm_bias *bias;
@@ -44,13 +55,15 @@ struct gm_request {
     double open_s;
 
     /* engine thread */
+    gm_beginning *begin;       /* until it is let go                            */
+    int32_t *ids;              /* begin's: the engine appends                   */
+    uint32_t need[GM_CLASSES]; /* pages that it may come to hold          */
     uint32_t slot;
     uint32_t n_ids;    /* known: prompt and answer                     */
     uint32_t n_done;   /* of these, how many are in the KV cache       */
     uint32_t n_cached; /* tokens of the prompt that another request had computed */
     uint32_t n_now;    /* how many the step at hand adds               */
     bool begun;        /* the slot has its draw parameters             */
-    gm_kvtable table;
     gm_detok detok;
     gm_stops stops;
     gm_strbuf piece;             /* text of the token at hand                    */
