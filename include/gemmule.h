@@ -156,6 +156,13 @@ typedef struct gm_engine_opts {
     gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
     void *progress_ctx;
     uint32_t cache; /* 1: what requests have computed is kept for others after they are closed */
+    const char
+        *cache_dir; /* a folder in which the cache outlives the engine, or NULL; until close */
+    uint64_t
+        memory; /* bytes for weights, KV cache and scratch together; 0: as much as n_slots need */
+    void (*note)(void *ctx, const char *text); /* told what did not work and does not matter, or
+                                                  NULL; any thread */
+    void *note_ctx;
     uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);

@@ -19,7 +19,8 @@ typedef struct listen_args {
 } listen_args;
 
 typedef struct load_args {
-    gm_argnum parallel, queue, timeout;
+    gm_argnum parallel, queue, timeout, memory;
+    const char *cache_dir;
 } load_args;
 
 typedef struct serve_opts {
@@ -103,6 +104,19 @@ static const gm_argrow load_rows[] = {
      .whole = {1, 86400},
      .help = "that a request may take, and that those which run may\n"
              "take to finish after SIGTERM (default: 600)"},
+    {.name = "memory",
+     .value = "MB",
+     .kind = GM_ARG_WHOLE,
+     .offset = offsetof(load_args, memory),
+     .whole = {1, UINT32_MAX},
+     .help = "for weights, KV cache, kept beginnings and scratch\n"
+             "together (default: what --parallel and --ctx need)"},
+    {.name = "cache-dir",
+     .value = "FOLDER",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(load_args, cache_dir),
+     .help = "in which what was computed for prompts outlives the\n"
+             "server; as private as the prompts are"},
     {0},
 };
 
@@ -143,6 +157,12 @@ static gm_server_opts server_opts(const serve_opts *o)
     return s;
 }
 
+static void say_note(void *ctx, const char *text)
+{
+    (void)ctx;
+    gm_say_note("%s", text);
+}
+
 /* Opens the model, and an engine for as many answers as asked for. */
 static int load(gm_session *s, const serve_opts *o)
 {
@@ -152,6 +172,10 @@ static int load(gm_session *s, const serve_opts *o)
     s->opts = gm_engine_args_opts(&o->engine);
     s->opts.n_slots = o->load.parallel.given ? (uint32_t)o->load.parallel.whole : DEFAULT_PARALLEL;
     s->opts.max_queue = o->load.queue.given ? (uint32_t)o->load.queue.whole : DEFAULT_QUEUE;
+    s->opts.cache = 1;
+    s->opts.cache_dir = o->load.cache_dir;
+    s->opts.memory = 1000000 * o->load.memory.whole;
+    s->opts.note = say_note;
     if (gm_engine_open(&s->engine, s->model, &s->opts, &err) == GM_OK) return GM_EXIT_OK;
     return gm_say_failed("%s", err.msg);
 }

@@ -186,13 +186,24 @@ static void count_step(gm_engine *e)
     e->stats.n_sequences += e->step->n_segs;
 }
 
+/* Some of the cache goes to disk. Nobody else touches what is kept of closed requests, so the lock
+ * is not needed for it. */
+static bool save_some(gm_engine *e)
+{
+    if (!e->store.dir) return false;
+    pthread_mutex_unlock(&e->lock);
+    const bool did = gm_store_feed(&e->store, &e->place, e->kept);
+    pthread_mutex_lock(&e->lock);
+    return did;
+}
+
 /* One turn of the engine thread. Read this first: it is the program in order. The lock is held
  * except while a step runs, so clients wait for a copy of an event at most. */
 static void engine_turn(gm_engine *e)
 {
     take_requests(e);        /* clients -> sequences   */
     if (!gm_sched_fill(e)) { /* sequences -> step      */
-        sleep_for_news(e);
+        if (!save_some(e)) sleep_for_news(e);
         return;
     }
     gm_result result = {0};
@@ -206,6 +217,7 @@ static void engine_turn(gm_engine *e)
     if (status == GM_OK) gm_sched_learn(e, 1e6 * (gm_clock_s() - start_s));
     count_step(e);
     deliver(e, status, &result, &err); /* tokens -> text -> events */
+    save_some(e);
 }
 
 static void *engine_main(void *arg)
@@ -234,6 +246,8 @@ static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->out_of, e->step->limits.outs, sizeof *e->out_of, "slots",
                           err));
+    GM_TRY(gm_store_open(&e->store, p, o, err));
+    gm_prefix_load(e);
     const int os = pthread_create(&e->thread, NULL, engine_main, e);
     if (os) return gm_fail(err, GM_E_IO, os, "engine: a thread cannot be started");
     e->has_thread = true;
@@ -250,7 +264,7 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
     GM_TRY(gm_mem_alloc(&e, 1, sizeof *e, "an engine", err));
     e->model = m;
     e->max_queue = o.max_queue;
-    e->cache = o.cache;
+    e->cache = o.cache || o.cache_dir;
     e->longest = gm_seq_longest(m->vocab);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
@@ -272,6 +286,8 @@ void gm_engine_close(gm_engine *e)
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
+    if (e->has_thread) gm_store_finish(&e->store, &e->place, e->kept);
+    gm_store_close(&e->store);
     gm_prefix_clear(e);
     gm_step_free(e->step);
     gm_place_deinit(&e->place);

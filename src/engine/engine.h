@@ -8,6 +8,7 @@
 
 #include "engine/place.h"
 #include "engine/seq.h"
+#include "engine/store.h"
 
 /* Whose an output is, and the position of the token that it tells of. */
 typedef struct gm_outof {
@@ -18,8 +19,9 @@ typedef struct gm_outof {
 struct gm_engine {
     const gm_model *model;
     uint32_t max_queue; /* 0: any number */
-    bool cache;         /* beginnings are kept after their requests are closed */
-    size_t longest;     /* bytes that one token can add to a text */
+    gm_store store;
+    bool cache;     /* beginnings are kept after their requests are closed */
+    size_t longest; /* bytes that one token can add to a text */
 
     /* engine thread */
     gm_place place;

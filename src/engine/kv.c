@@ -232,6 +232,14 @@ bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, 
     return true;
 }
 
+uint32_t gm_kvpool_put(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t index)
+{
+    t->page[class][index] = page_take(p, class);
+    if (t->n[class] <= index) t->n[class] = index + 1;
+    if (class == GM_CLASS_LOCAL) t->keep[index] = 1;
+    return t->page[class][index];
+}
+
 void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t)
 {
     for (uint32_t c = 0; c < GM_CLASSES; c++) {

@@ -69,6 +69,9 @@ bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint3
  * before n, or the step has no room. */
 bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step);
 
+/* Takes a free page, of which there must be one, for a place of a table, to be kept there. */
+uint32_t gm_kvpool_put(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t index);
+
 /* Gives every page back. */
 void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t);
 

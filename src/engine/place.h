@@ -11,6 +11,7 @@
 typedef struct gm_place {
     const gm_model *model;
     uint32_t n_ctx, n_slots;
+    gm_qtype kv_type;
     gm_arena arena;
     gm_kvpool pool;
     gm_runner runner;

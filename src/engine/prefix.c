@@ -74,6 +74,7 @@ static bool take_out(gm_engine *e, const gm_beginning *b)
 
 static void drop(gm_engine *e, gm_beginning *b)
 {
+    gm_store_remove(&e->store, b);
     take_out(e, b);
     gm_kvpool_release(&e->place.pool, &b->table);
     gm_beginning_free(b);
@@ -129,8 +130,21 @@ bool gm_prefix_evict(gm_engine *e)
 
 void gm_prefix_clear(gm_engine *e)
 {
-    while (e->kept)
-        drop(e, e->kept);
+    for (gm_beginning *k = e->kept, *next = NULL; k; k = next) {
+        next = k->next;
+        gm_beginning_free(k);
+    }
+    e->kept = NULL;
+}
+
+static void add_kept(void *ctx, gm_beginning *b)
+{
+    append(ctx, b);
+}
+
+void gm_prefix_load(gm_engine *e)
+{
+    gm_store_load(&e->store, &e->place, add_kept, e);
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */

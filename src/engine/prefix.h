@@ -32,7 +32,9 @@ void gm_prefix_forget(gm_engine *e, const gm_request *r);
 /* Gives back the pages of the beginning that was unused longest, then what running requests keep
  * for others; false when there is neither. */
 bool gm_prefix_evict(gm_engine *e);
-/* Everything goes; before the engine does. */
+/* Reads what an engine before this one has left on disk. */
+void gm_prefix_load(gm_engine *e);
+/* The engine goes, with its pages. */
 void gm_prefix_clear(gm_engine *e);
 
 #endif

@@ -28,6 +28,7 @@ struct gm_beginning {
     gm_arena arena;
     int32_t *ids; /* [n_prompt + what may be answered]          */
     uint32_t n;   /* how many are in the KV cache               */
+    bool saved;   /* it is on disk, or that was tried           */
     gm_kvtable table;
 };
 void gm_beginning_free(gm_beginning *b); /* NULL is fine; the pages have been given back */

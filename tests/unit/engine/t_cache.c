@@ -9,8 +9,11 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 #include "fixtures/tinymodel.h"
@@ -243,6 +246,210 @@ static void test_marks_give_way(void **state)
     gm_engine_close(e);
 }
 
+/* ---- the disk ------------------------------------------------------------------------------ */
+
+static char dir[] = "/tmp/gemmule-cache.XXXXXX";
+static char notes[4096];
+
+static void take_note(void *ctx, const char *text)
+{
+    (void)ctx;
+    const size_t len = strlen(notes);
+    snprintf(notes + len, sizeof notes - len, "%s\n", text);
+}
+
+static gm_engine *disk_engine(const gm_model *m, const char *kv_type)
+{
+    gm_engine *e = NULL;
+    gm_engine_opts o = gm_engine_opts_default();
+    o.n_slots = 2;
+    o.n_threads = 1;
+    o.n_ctx = CTX;
+    o.kv_type = kv_type;
+    o.cache_dir = dir;
+    o.note = take_note;
+    notes[0] = '\0';
+    OK(gm_engine_open(&e, m, &o, &err));
+    return e;
+}
+
+/* The cache files; the first one's path goes to *path. */
+static uint32_t files(char *path, size_t size)
+{
+    DIR *const d = opendir(dir);
+    const struct dirent *entry = NULL;
+    uint32_t n = 0;
+    assert_non_null(d);
+    while ((entry = readdir(d))) {
+        if (entry->d_name[0] == '.') continue;
+        if (path) snprintf(path, size, "%s/%s", dir, entry->d_name);
+        n++;
+    }
+    closedir(d);
+    return n;
+}
+
+static void remove_files(void)
+{
+    char path[400];
+    while (files(path, sizeof path))
+        assert_int_equal(unlink(path), 0);
+}
+
+static void test_restart(void **state)
+{
+    (void)state;
+    static tiny_answer a;
+    assert_non_null(mkdtemp(dir));
+    talk t = {0}, other = {0};
+    say(&t, 1, 180);
+    say(&other, 2, 100);
+    gm_engine *e = disk_engine(model, NULL);
+    assert_int_equal(ask(e, &t, 100, &a), 0);
+    assert_int_equal(ask(e, &other, 10, NULL), 0);
+    gm_engine_close(e);
+    assert_int_equal(files(NULL, 0), 2);
+    for (int again = 0; again < 2; again++) { /* what was read is there for the next restart too */
+        e = disk_engine(model, NULL);
+        assert_string_equal(notes, "");
+        assert_about(ask(e, &t, 100, NULL), t.n - 1);
+        assert_about(ask(e, &other, 10, NULL), other.n - 1);
+        gm_engine_close(e);
+    }
+    memcpy(t.ids + t.n, a.id, a.n * sizeof *a.id); /* the talk goes on after a restart */
+    t.n += a.n;
+    const uint32_t said = t.n;
+    say(&t, 9, 20);
+    e = disk_engine(model, NULL);
+    assert_about(ask(e, &t, 10, NULL), said - 1);
+    gm_engine_close(e);
+    assert_int_equal(files(NULL, 0), 2); /* the longer one has taken the shorter one's place */
+    remove_files();
+}
+
+/* A file with any part changed or cut is dropped with a word, and the answers are right. */
+static void test_damaged_files(void **state)
+{
+    (void)state;
+    talk t = {0};
+    say(&t, 4, 90);
+    for (uint32_t k = 0; k < 40; k++) {
+        char path[400];
+        gm_engine *e = disk_engine(model, NULL);
+        ask(e, &t, 10, NULL);
+        gm_engine_close(e);
+        assert_int_equal(files(path, sizeof path), 1);
+        FILE *const f = fopen(path, "r+b");
+        fseek(f, 0, SEEK_END);
+        const long size = ftell(f);
+        const long at = k < 20 ? (long)k * 3 : (long)(tiny_random(8, k) % (uint64_t)size);
+        if (k % 4 == 3) {
+            assert_int_equal(ftruncate(fileno(f), at), 0);
+        } else {
+            fseek(f, at, SEEK_SET);
+            const int byte = fgetc(f);
+            fseek(f, at, SEEK_SET);
+            fputc(byte ^ (1 << k % 8), f);
+        }
+        fclose(f);
+        e = disk_engine(model, NULL);
+        assert_non_null(strstr(notes, "was dropped: it"));
+        assert_int_equal(files(NULL, 0), 0);
+        assert_int_equal(ask(e, &t, 10, NULL), 0);
+        gm_engine_close(e);
+        remove_files();
+    }
+}
+
+static void test_cache_of_another(void **state)
+{
+    (void)state;
+    static const tiny_shape shape = {
+        .n_layer = 6, .n_ctx = CTX, .head_dim = 32, .n_kv_head = 1, .seed = 5};
+    tiny other;
+    tiny_init(&other, &shape);
+    tiny_u32(&other, "gemma3.attention.sliding_window", WINDOW);
+    gm_model *const m = tiny_open(&other, "other.gguf");
+    tiny_deinit(&other);
+    talk t = {0};
+    say(&t, 4, 90);
+    for (int k = 0; k < 2; k++) {
+        gm_engine *e = disk_engine(k ? m : model, k ? NULL : "q8_0");
+        const gm_request_opts o = opts_of(&t, 5);
+        static tiny_answer a;
+        tiny_run(e, &o, &a);
+        gm_engine_close(e);
+        e = disk_engine(model, NULL);
+        assert_non_null(strstr(notes, "it is of another model, backend or KV type"));
+        assert_int_equal(ask(e, &t, 10, NULL), 0);
+        gm_engine_close(e);
+        remove_files();
+    }
+    gm_model_close(m);
+    rmdir(dir);
+}
+
+/* A disk that cannot be written to costs a word. */
+static void test_no_folder(void **state)
+{
+    (void)state;
+    gm_engine *e = NULL;
+    gm_engine_opts o = gm_engine_opts_default();
+    o.n_ctx = CTX;
+    o.cache_dir = "/proc/no/such/folder";
+    o.note = take_note;
+    notes[0] = '\0';
+    OK(gm_engine_open(&e, model, &o, &err));
+    talk t = {0};
+    say(&t, 4, 90);
+    ask(e, &t, 10, NULL);
+    assert_about(ask(e, &t, 10, NULL), 89);
+    gm_engine_close(e);
+    assert_non_null(strstr(notes, "cannot be made"));
+    assert_non_null(strstr(notes, "kept in memory only"));
+}
+
+/* ---- one limit ----------------------------------------------------------------------------- */
+
+static void test_memory_limit(void **state)
+{
+    (void)state;
+    gm_engine *e = NULL;
+    gm_engine_opts o = gm_engine_opts_default();
+    gm_engine_stats least = {.size = sizeof least}, more = least;
+    o.n_ctx = CTX;
+    o.n_slots = 4;
+    o.cache = 1;
+    o.memory = 1000;
+    assert_int_equal(gm_engine_open(&e, model, &o, &err), GM_E_TOOBIG);
+    assert_non_null(strstr(err.msg, "0 MB are allowed"));
+    for (o.memory = 1000000; gm_engine_open(&e, model, &o, NULL) != GM_OK; o.memory += 100000)
+        continue;
+    gm_engine_stat(e, &least);
+    assert_true(least.pages[0] >= CTX / GM_PAGE_LEN);
+    assert_true(least.pages[0] < 2 * 4 * CTX / GM_PAGE_LEN);
+    /* Fewer pages than slots could want: some wait, and all get their answers. */
+    talk t = {0};
+    say(&t, 4, 90);
+    gm_request *r[4];
+    static tiny_answer a;
+    const gm_request_opts ro = opts_of(&t, 0);
+    for (int i = 0; i < 4; i++)
+        OK(gm_request_open(&r[i], e, &ro, &err));
+    for (int i = 0; i < 4; i++) {
+        a = (tiny_answer){0};
+        tiny_collect(r[i], &a);
+        assert_int_equal(a.n, CTX - 90);
+        gm_request_close(r[i]);
+    }
+    gm_engine_close(e);
+    o.memory += 20000000;
+    OK(gm_engine_open(&e, model, &o, &err));
+    gm_engine_stat(e, &more);
+    assert_true(more.pages[0] > least.pages[0]);
+    gm_engine_close(e);
+}
+
 /* ---- everything at once ------------------------------------------------------------------ */
 
 static void test_soak(void **state)
@@ -294,6 +501,11 @@ int main(void)
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_least_recently_used_goes),
         cmocka_unit_test(test_marks_give_way),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_cache_of_another),
+        cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_soak),
     };
     return cmocka_run_group_tests_name("t_cache", tests, setup, teardown);
