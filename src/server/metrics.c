@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/clock.h"
+#include "monitor/gpu.h"
 #include "server/generation.h"
 #include "server/state.h"
 
@@ -104,6 +105,10 @@ static void put_engine(gm_engine *engine, gm_strbuf *out)
     put_count(out, "prompt_tokens_total", "tokens of prompts computed", e.n_prompt);
     put_count(out, "cached_tokens_total", "tokens of prompts taken from the cache", e.n_cached);
     put_count(out, "completion_tokens_total", "tokens drawn", e.n_answer);
+    put_count(out, "cache_lookups_total", "prompts looked up in the cache", e.n_lookups);
+    put_count(out, "cache_hits_total", "prompts whose beginning was there", e.n_hits);
+    put_count(out, "cache_evictions_total", "beginnings that had to go", e.n_evicted);
+    put_gauge(out, "cache_entries", "beginnings kept of finished requests", e.n_kept);
     static const char *const classes[] = {"global", "local"};
     put_head(out, "kv_pages", "gauge", "pages of the KV cache");
     for (int c = 0; c < 2; c++)
@@ -112,6 +117,38 @@ static void put_engine(gm_engine *engine, gm_strbuf *out)
     for (int c = 0; c < 2; c++)
         gm_strbuf_printf(out, "gemmule_kv_pages_used{class=\"%s\"} %u\n", classes[c],
                          e.pages_used[c]);
+}
+
+/* One reading of every GPU that has it. */
+typedef struct reading {
+    const char *name, *help;
+    size_t offset; /* in gm_gpu */
+} reading;
+
+static const reading READINGS[] = {
+    {"gpu_busy_ratio", "share of the time that the GPU worked", offsetof(gm_gpu, busy)},
+    {"gpu_vram_used_bytes", "memory of its own in use", offsetof(gm_gpu, vram_used)},
+    {"gpu_vram_total_bytes", "memory of its own", offsetof(gm_gpu, vram_total)},
+    {"gpu_gtt_used_bytes", "memory of the host in use", offsetof(gm_gpu, gtt_used)},
+    {"gpu_gtt_total_bytes", "memory of the host that it may use", offsetof(gm_gpu, gtt_total)},
+    {"gpu_temperature_celsius", "of the chip", offsetof(gm_gpu, temperature_c)},
+    {"gpu_power_watts", "as hwmon has it", offsetof(gm_gpu, power_w)},
+};
+
+static void put_gpus(const char *root, gm_strbuf *out)
+{
+    gm_gpu gpus[GM_GPUS_MAX];
+    const size_t n = gm_gpu_read(root ? root : "", gpus);
+    for (size_t i = 0; n && i < sizeof READINGS / sizeof *READINGS; i++) {
+        put_head(out, READINGS[i].name, "gauge", READINGS[i].help);
+        for (size_t k = 0; k < n; k++) {
+            double value;
+            memcpy(&value, (const char *)&gpus[k] + READINGS[i].offset, sizeof value);
+            if (value >= 0)
+                gm_strbuf_printf(out, "gemmule_%s{gpu=\"%s\"} %.10g\n", READINGS[i].name,
+                                 gpus[k].name, value);
+        }
+    }
 }
 
 void gm_metrics_render(gm_server *s, gm_strbuf *out)
@@ -135,4 +172,5 @@ void gm_metrics_render(gm_server *s, gm_strbuf *out)
     put_histogram(out, "queue_seconds", "waiting for a slot", &m->queue);
     put_histogram(out, "request_seconds", "from the request to its last byte", &m->request);
     if (atomic_load(&s->ready)) put_engine(s->engine, out);
+    put_gpus(s->opts.monitor_root, out);
 }
