@@ -184,13 +184,15 @@ build/demo.gguf: $(B)/gemmule
 # ---- the tests ---------------------------------------------------------------------------------
 # Each test is a command line; its name is what to type to run it again. docs/TESTING.md.
 
-SHELL_TESTS := $(wildcard tests/cli/*.sh tests/http/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
+SHELL_TESTS := $(wildcard tests/cli/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
 CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
 quoted = $(foreach t,$(1),'$(t)')
 
-QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(call in,release,$(UNIT_BIN)))
-TEST = $(QUICK) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
+HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
+HTTP_TESTS := $(filter-out $(HTTP_QUICK),$(wildcard tests/http/*.sh))
+QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN)))
+TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.
 TSAN_BIN := $(foreach t,base/t_workers engine/t_engine engine/t_prefix engine/t_request \
@@ -201,7 +203,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
-       $(call quoted,$(wildcard tests/slow/*.sh)) \
+       $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=600 tests/http/soak.sh' \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
 
