@@ -125,7 +125,7 @@ static const gm_arggroup groups[] = {
     {"Engine", gm_engine_rows, offsetof(serve_opts, engine)},
     {"Port", listen_rows, offsetof(serve_opts, listen)},
     {"Load", load_rows, offsetof(serve_opts, load)},
-    {"Output", gm_general_rows, offsetof(serve_opts, general)},
+    {"Output", gm_general_rows + 2, offsetof(serve_opts, general)},
     {0},
 };
 

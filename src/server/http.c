@@ -304,7 +304,8 @@ static void completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     gm_watcher_remove(&s->watcher, x);
     gm_watcher_mark(&s->watcher, x->link, GM_LINK_IDLE);
     const double seconds = gm_clock_s() - x->start_s;
-    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_store(&x->gone, 1);
+    /* A client may hang up as soon as it has the last byte, which the watcher sees too. */
+    atomic_store(&x->gone, why != MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (x->status || x->seen) {
         gm_metrics_exchange(&s->metrics, x, seconds);
         gm_record_put(x, x->status, seconds);

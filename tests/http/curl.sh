@@ -128,6 +128,13 @@ check "with the counts" out_has '"completion_tokens":2'
 check "and the metadata" out_has '"metadata":{"job":"7"}'
 check "and no text of anybody's" same "$(grep -c Hello "$dir/serve.err")" 0
 
+# ---- gemmule top ---------------------------------------------------------------------------
+works "$G" top --port "$port" --once --interval 0.1
+check "top shows who runs" out_matches 'running +\[\.+\] +0\.0 %  0 of 8'
+check "and the model" out_has ' on cpu'
+check "and no escapes where there is no terminal" eval '[[ $out != *$'"'\\033'"'* ]]'
+refused 1 'no server answers' "$G" top --port 1 --once
+
 # ---- signals -------------------------------------------------------------------------------
 long="${hello%?},\"max_tokens\":400,\"ignore_eos\":true,\"stream\":true}"
 curl -sN "$url/v1/chat/completions" -H "$json" -d "$long" >"$dir/stream" &
@@ -144,6 +151,8 @@ printf '# keys\nfirst-key\n\n  second-key  \n' >"$dir/keys"
 serve --api-key option-key --api-key-file "$dir/keys"
 get /health
 check "health needs no key" status_is 200
+refused 1 'asks for a key' "$G" top --port "$port" --once
+works "$G" top --port "$port" --once --interval 0.1 --api-key first-key
 for path in /v1/models /metrics /props; do
     get $path
     is_error 401
