@@ -163,8 +163,16 @@ static void say_note(void *ctx, const char *text)
     gm_say_note("%s", text);
 }
 
+/* What /health shows meanwhile. A signal to stop ends the loading too. */
+static int tell_loading(void *ctx, uint64_t done, uint64_t total)
+{
+    const int sig = gm_interrupt_next(0);
+    gm_server_loading(ctx, done, total);
+    return sig == SIGTERM || sig == SIGINT;
+}
+
 /* Opens the model, and an engine for as many answers as asked for. */
-static int load(gm_session *s, const serve_opts *o)
+static int load(gm_session *s, gm_server *server, const serve_opts *o)
 {
     gm_err err = {0};
     const int code = gm_session_open(s, &o->model);
@@ -176,7 +184,11 @@ static int load(gm_session *s, const serve_opts *o)
     s->opts.cache_dir = o->load.cache_dir;
     s->opts.memory = 1000000 * o->load.memory.whole;
     s->opts.note = say_note;
-    if (gm_engine_open(&s->engine, s->model, &s->opts, &err) == GM_OK) return GM_EXIT_OK;
+    gm_engine_opts opts = s->opts;
+    opts.progress = tell_loading;
+    opts.progress_ctx = server;
+    const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
+    if (status == GM_OK || status == GM_E_CANCEL) return GM_EXIT_OK;
     return gm_say_failed("%s", err.msg);
 }
 
@@ -223,8 +235,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_interrupt_hand();
     const gm_server_opts so = server_opts(o);
     if (gm_server_open(&server, &so, &err) != GM_OK) return gm_say_failed("%s", err.msg);
-    code = load(&session, o);
-    if (code == GM_EXIT_OK) {
+    code = load(&session, server, o);
+    if (session.engine) {
         gm_server_start(server, session.model, session.engine);
         say_ready(server, &session, o);
         serve_until_told(server, so.timeout_s);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/guard.h"
 #include "base/mem.h"
 #include "engine/place.h"
 
@@ -202,7 +203,9 @@ static bool begin_copying(gm_store *s, const gm_place *p, gm_beginning *kept)
     kept->saved = true; /* or not: it is tried once */
     s->now = kept;
     s->next = 0;
+    const bool guarded = gm_guard_set(false); /* a file is no token: it may allocate */
     s->job = job_begin(s, kept, p->pool.table_len);
+    gm_guard_set(guarded);
     if (!s->job) stop_copying(s);
     return s->job != NULL;
 }
@@ -246,7 +249,11 @@ void gm_store_remove(gm_store *s, const gm_beginning *b)
         return;
     }
     gm_store_job *j = NULL;
-    if (!b->saved || gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL) != GM_OK) return;
+    if (!b->saved) return;
+    const bool guarded = gm_guard_set(false);
+    const gm_status status = gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL);
+    gm_guard_set(guarded);
+    if (status != GM_OK) return;
     j->name = name_of(s, b);
     job_put(s, j);
 }

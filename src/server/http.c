@@ -351,7 +351,8 @@ static gm_status open_port(gm_server *s, gm_err *err)
     struct addrinfo *found = NULL;
     const int rc = getaddrinfo(s->opts.host, port, &hints, &found);
     if (rc) {
-        return gm_fail(err, GM_E_IO, 0, "host %.80s: %s", s->opts.host, gai_strerror(rc));
+        return gm_fail(err, rc == EAI_MEMORY ? GM_E_NOMEM : GM_E_IO, 0, "host %.80s: %s",
+                       s->opts.host, gai_strerror(rc));
     }
     for (const struct addrinfo *a = found; a && s->listen_fd < 0; a = a->ai_next)
         s->listen_fd = listen_on(a);
@@ -390,7 +391,7 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0, NULL,
         NULL, handle, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     if (s->daemon) return GM_OK;
-    return gm_fail(err, GM_E_IO, errno,
+    return gm_fail(err, errno == ENOMEM ? GM_E_NOMEM : GM_E_IO, errno,
                    tls ? "http: the daemon cannot be started; is %.80s a PEM "
                          "certificate and %.80s its key?"
                        : "http: the daemon cannot be started%.0s%.0s",
