@@ -256,7 +256,10 @@ void gm_generation_pump(gm_exchange *x)
     gm_generation *const g = x->gen;
     if (g->finished || x->reply.status) return;
     if (atomic_load(&x->late)) {
-        fail(x, MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)");
+        if (atomic_load(&x->server->stopping))
+            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping");
+        else
+            fail(x, MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)");
         return;
     }
     if (atomic_exchange(&x->ping, 0) && g->ask.stream) gm_sse_ping(&x->out);

@@ -85,7 +85,7 @@ function stream(kind, leaveAfter = Infinity) {
 }
 
 async function client(i, deadline) {
-    for (let n = 0; Date.now() < deadline; n++) await stream((7 * i + n) % 40, n % 9 === 8 ? 3 : Infinity)
+    for (let n = 0; Date.now() < deadline; n++) await stream((7 * i + n) % 40, n % 5 === 4 ? 3 : Infinity)
 }
 
 // A client that reads nothing: its socket takes little, so that it is soon behind.
