@@ -142,8 +142,12 @@ async function again() {
     console.log(`again ${(median(first) / median(second)).toFixed(0)} times sooner, after a restart ${(median(first) / median(restarted)).toFixed(0)} times`)
 }
 
-// Bars of the medians, one group a scenario, each on a scale of its own.
-function plot() {
+// Bars of the medians of this commit's rows, one group a scenario, each on a scale of its own.
+function plot(csv) {
+    const rows = fs.readFileSync(csv, 'utf8').trim().split('\n').slice(1)
+        .map((line) => JSON.parse(`[${line}]`))
+        .filter((f) => f[0] === commit)
+        .map(([, , , scenario, variant, run, value, unit]) => ({ scenario, variant, run, value: Number(value), unit }))
     const groups = [...new Set(rows.map((r) => r.scenario))]
     const colours = ['#4878a8', '#e08a3c', '#6aa84f']
     let y = 40
@@ -172,7 +176,7 @@ const parts = { crowd, company, again }
 for (const name of (process.env.PARTS ?? 'crowd,company,again').split(',')) await parts[name]()
 const csv = `${out}.csv`
 if (!fs.existsSync(csv)) fs.writeFileSync(csv, 'commit,machine,model,scenario,variant,run,value,unit\n')
-const quoted = (s) => `"${String(s).replaceAll('"', '""')}"`
+const quoted = (s) => JSON.stringify(String(s))
 fs.appendFileSync(csv, rows.map((r) => [commit, machine, model.split('/').at(-1), r.scenario, r.variant, r.run, r.value.toFixed(6), r.unit].map(quoted).join(',')).join('\n') + '\n')
-plot()
+plot(csv)
 console.log(`rows in ${csv}, picture in ${out}.svg`)
