@@ -198,7 +198,7 @@ TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(UNIT
 TSAN_BIN := $(foreach t,base/t_workers engine/t_engine engine/t_prefix engine/t_request \
                        toolbox/t_synth,$(B)/tests/unit/$(t))
 LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
-       $(foreach t,run chat,'GEMMULE=build/tsan/gemmule tests/cli/$(t).sh') \
+       $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
        'build/tsan/examples/batch build/demo.gguf one two three' \
        $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \

@@ -233,7 +233,8 @@ static enum MHD_Result advance(gm_exchange *x)
         gm_generation_pump(x);
         if (!x->reply.status) gm_exchange_sleep(x);
     } else if (!x->reply.status && strcmp(x->route->method, "POST") == 0) {
-        dispatch(x);
+        dispatch(x); /* from here on it is the worker's */
+        return MHD_YES;
     } else if (!x->reply.status) {
         x->route->answer(x);
     }
