@@ -57,7 +57,8 @@ link = $(Q)$(CC) $(LDFLAGS) -o $@ $^
 
 # The tree decides what is built: a file in its place needs no line here.
 sources = $(if $(wildcard $(1)),$(shell find $(wildcard $(1)) -name '$(2)' | sort))
-LIB_SRC := $(call sources,src,*.c)
+SERVER_SRC := $(call sources,src/server,*.c)
+LIB_SRC := $(filter-out $(SERVER_SRC),$(call sources,src,*.c))
 CLI_SRC := $(call sources,programs,*.c)
 UNIT_SRC := $(call sources,tests/unit tests/golden tests/ops,t_*.c)
 OOM_SRC := $(wildcard tests/oom/o_*.c)
@@ -66,6 +67,7 @@ FIXTURE_SRC := $(call sources,tests/fixtures,*.c)
 TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+SERVER_OBJ := $(SERVER_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
 FIXTURE_OBJ := $(FIXTURE_SRC:%.c=$(B)/%.o)
@@ -83,7 +85,7 @@ all: $(B)/gemmule lib
 lib: $(B)/libgemmule.a $(B)/libgemmule.so
 tests: $(UNIT_BIN) $(OOM_BIN) $(REPLAY_BIN)
 fuzzers: $(FUZZ_BIN)
-objects: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ)
+objects: $(LIB_OBJ) $(SERVER_OBJ) $(CLI_OBJ) $(TEST_OBJ)
 lib tests fuzzers objects:
 	@:
 
@@ -91,6 +93,12 @@ $(B)/libgemmule.a: $(LIB_OBJ) $(B)/sources
 	$(call say,AR  )
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $(LIB_OBJ)
+
+# The server stands on the library's public face; the program and its tests link it beside.
+$(B)/libserver.a: $(SERVER_OBJ) $(B)/sources
+	$(call say,AR  )
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $(SERVER_OBJ)
 
 # The same objects make both libraries: they run anywhere, and show what the public headers declare.
 LIB_FLAGS := -fPIC -fvisibility=hidden
@@ -103,9 +111,9 @@ $(B)/libgemmule.so: $(LIB_OBJ) $(B)/sources
 	$(call say,LINK)
 	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) -o $@ $(LIB_OBJ) $(LIB_LDLIBS)
 
-$(B)/gemmule: $(CLI_OBJ) $(B)/libgemmule.a
+$(B)/gemmule: $(CLI_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
-	$(link) -ledit $(LDLIBS)
+	$(link) -ledit -lmicrohttpd $(LDLIBS)
 
 $(B)/%.o: %.c $(B)/flags
 	$(call say,CC  )
@@ -132,13 +140,13 @@ $(CLI_OBJ): $(B)/commit
 note = @mkdir -p $(@D); echo "$$NOTE" | cmp -s - $@ || echo "$$NOTE" >$@
 $(B)/flags: export NOTE = $(CC) $(CFLAGS) $(LIB_FLAGS)
 $(B)/commit: export NOTE = $(COMMIT)
-$(B)/sources: export NOTE = $(LIB_SRC)
+$(B)/sources: export NOTE = $(LIB_SRC) $(SERVER_SRC)
 $(B)/flags $(B)/commit $(B)/sources: FORCE
 	$(note)
 
-$(UNIT_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libgemmule.a
+$(UNIT_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
-	$(link) -lcmocka $(LDLIBS)
+	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
 # failalloc stands before libc and the sanitizer, so the allocations of libraries fail too.
 $(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libgemmule.a
@@ -180,19 +188,22 @@ CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard s
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
 quoted = $(foreach t,$(1),'$(t)')
 
-QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(call in,release,$(UNIT_BIN)))
-TEST = $(QUICK) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
+HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
+HTTP_TESTS := $(filter-out $(HTTP_QUICK),$(wildcard tests/http/*.sh))
+QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN)))
+TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.
-TSAN_BIN := $(foreach t,base/t_workers engine/t_engine engine/t_prefix engine/t_request \
+TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_engine \
+                       engine/t_prefix engine/t_request server/t_server \
                        toolbox/t_synth,$(B)/tests/unit/$(t))
 LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
-       $(foreach t,run chat,'GEMMULE=build/tsan/gemmule tests/cli/$(t).sh') \
+       $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
        'build/tsan/examples/batch build/demo.gguf one two three' \
        $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
-       $(call quoted,$(wildcard tests/slow/*.sh)) \
+       $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=600 tests/http/soak.sh' \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
 
@@ -270,4 +281,4 @@ clean:
 .PHONY: all lib tests fuzzers objects run quick test check install uninstall format clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ))
+-include $(patsubst %.o,%.d,$(LIB_OBJ) $(SERVER_OBJ) $(CLI_OBJ) $(TEST_OBJ))

@@ -118,6 +118,25 @@ typedef struct gm_message {
 gm_status gm_model_chat(const gm_model *m, const gm_message *messages, size_t n, gm_ids *out,
                         gm_err *err);
 
+/* A growing run of bytes; all-zero is an empty one. The bytes are followed by a NUL. */
+typedef struct gm_text {
+    char *p;
+    size_t len, cap;
+} gm_text;
+void gm_text_deinit(gm_text *t);
+
+enum {
+    GM_DETOKENIZE_SPECIAL = 1, /* control tokens come out as they are spelled, else as nothing  */
+    GM_DETOKENIZE_BYTES = 2,   /* the tokens' own bytes, else always UTF-8: bytes that are none
+                                  become U+FFFD                                                 */
+};
+/* Appends the text of n token ids. Ids outside the vocabulary are refused. */
+gm_status gm_model_detokenize(const gm_model *m, const int32_t *ids, size_t n, uint32_t flags,
+                              gm_text *out, gm_err *err);
+
+/* 1 for a token that ends an answer, else 0. */
+int32_t gm_model_ends(const gm_model *m, int32_t id);
+
 /* The piece of a token id as the vocabulary spells it; not NUL-terminated, valid until close.
  * *len is 0 and the answer "" for ids outside the vocabulary. */
 const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len);
@@ -136,6 +155,16 @@ typedef struct gm_engine_opts {
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
     gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
     void *progress_ctx;
+    const char *device; /* of the backend, by name or number; NULL: the best                    */
+    uint32_t cache; /* 1: what requests have computed is kept for others after they are closed */
+    const char
+        *cache_dir; /* a folder in which the cache outlives the engine, or NULL; until close */
+    uint64_t
+        memory; /* bytes for weights, KV cache and scratch together; 0: as much as n_slots need */
+    void (*note)(void *ctx, const char *text); /* told what did not work and does not matter, or
+                                                  NULL; any thread */
+    void *note_ctx;
+    uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 
@@ -152,6 +181,25 @@ const char *gm_backend_name(size_t i, const char **about);
 const char *gm_engine_backend(const gm_engine *e);
 /* Positions that one request may take. */
 uint32_t gm_engine_ctx(const gm_engine *e);
+
+#define GM_BATCH_SIZES 11
+/* What the engine does now, and what it has done since it was opened. */
+typedef struct gm_engine_stats {
+    uint32_t size;
+    uint32_t n_slots, n_running, n_queued;
+    uint32_t n_parked; /* running ones whose reader is behind                             */
+    uint32_t pages[2]; /* of the KV cache: for global layers, for local ones              */
+    uint32_t pages_used[2];
+    uint64_t n_steps;
+    uint64_t batch[GM_BATCH_SIZES]; /* steps with 1, 2, 3 to 4, 5 to 8 .. 513 to 1024 sequences */
+    uint64_t n_sequences;           /* summed over the steps                                   */
+    uint64_t n_prompt, n_cached, n_answer; /* tokens: computed of prompts, taken over, drawn    */
+    uint64_t n_lookups, n_hits, n_evicted; /* requests begun, those that took something over;
+                                              beginnings that had to go                         */
+    uint32_t n_kept;                       /* beginnings kept of finished requests              */
+} gm_engine_stats;
+/* Any thread. */
+void gm_engine_stat(gm_engine *e, gm_engine_stats *out);
 
 /* ---- request ------------------------------------------------------------------------- */
 
@@ -179,7 +227,12 @@ typedef struct gm_sampling {
     uint64_t seed;
 } gm_sampling;
 
-enum { GM_REQUEST_HASH = 1 }; /* events carry a hash of the logits they came from */
+enum {
+    GM_REQUEST_HASH = 1,       /* events carry a hash of the logits they came from             */
+    GM_REQUEST_IGNORE_END = 2, /* the tokens that end an answer are never drawn                */
+    GM_REQUEST_PROMPT = 4,     /* the prompt's tokens come as events too, from the second on   */
+    GM_REQUEST_NO_ANSWER = 8,  /* ends where the answer would begin                            */
+};
 
 typedef struct gm_request_opts {
     uint32_t size;
@@ -191,14 +244,19 @@ typedef struct gm_request_opts {
     uint32_t n_top; /* candidates to report with each token, 0 to the vocabulary's size */
     uint32_t n_stop;
     const char *const *stop; /* the answer ends before the first of these                    */
+    /* Called whenever there is news for gm_request_poll, or NULL. It is the engine's thread that
+     * calls, and everybody waits for it: set a flag, wake somebody, call nothing of this library. */
+    void (*wake)(void *ctx);
+    void *wake_ctx;
 } gm_request_opts;
 /* The model file's own sampling defaults where it has them, else Gemma's 1.0 / 64 / 0.95; seed 0. */
 gm_request_opts gm_request_opts_default(const gm_model *m);
 
-/* Queues a request. Any thread; the options are copied. GM_E_TOOBIG when the prompt does not fit. */
+/* Queues a request. Any thread; the options are copied. GM_E_TOOBIG when the prompt does not fit,
+ * GM_E_BUSY when the queue is full. */
 gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
 
-enum { GM_EVENT_TOKEN = 1, GM_EVENT_END = 2 };
+enum { GM_EVENT_NONE = 0, GM_EVENT_TOKEN = 1, GM_EVENT_END = 2, GM_EVENT_PROMPT = 3 };
 enum { GM_END_STOP = 1, GM_END_LENGTH = 2, GM_END_CANCEL = 3 };
 
 typedef struct gm_candidate {
@@ -208,16 +266,18 @@ typedef struct gm_candidate {
 
 typedef struct gm_event {
     int32_t kind;     /* GM_EVENT_*                                                   */
-    int32_t id;       /* TOKEN: the token drawn                                       */
-    float logprob;    /* TOKEN: its log-probability                                   */
+    int32_t id;       /* TOKEN: the token drawn; PROMPT: the prompt's                 */
+    float logprob;    /* TOKEN, PROMPT: its log-probability                           */
     int32_t reason;   /* END: GM_END_*                                                */
     const char *text; /* whole UTF-8 characters, maybe none; valid until the next call */
     size_t len;
-    const gm_candidate *top; /* TOKEN: the likeliest tokens, best first; until the next call */
+    const gm_candidate
+        *top; /* TOKEN, PROMPT: the likeliest tokens, best first; until the next call */
     uint32_t n_top;
     uint32_t n_prompt; /* tokens of the prompt                                         */
     uint32_t n_cached; /* of these, how many another request had computed already */
     uint32_t n_answer; /* tokens of the answer so far                                  */
+    double queue_s;    /* seconds it waited for a slot                                 */
     double prefill_s;  /* seconds the prompt took                                      */
     double decode_s;   /* seconds since then                                           */
     uint64_t hash;     /* of the row of logits, where asked for: the same run, the same hash */
@@ -227,11 +287,14 @@ typedef struct gm_event {
  * the same answer comes again. */
 gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err);
 
+/* The same without waiting: ev->kind is GM_EVENT_NONE when there is nothing new. */
+gm_status gm_request_poll(gm_request *r, gm_event *ev, gm_err *err);
+
 /* Asks the engine to stop this request soon; it then ends with GM_END_CANCEL. Any thread, and from
  * a signal handler too. */
 void gm_request_cancel(gm_request *r);
 
-/* Cancels if need be and frees; NULL is fine. */
+/* Cancels if need be, waits until the engine has let go of it, and frees; NULL is fine. */
 void gm_request_close(gm_request *r);
 
 #ifdef __GNUC__

@@ -19,6 +19,11 @@ bool gm_interrupt_watch(void);
 /* From here on Ctrl-C never ends the process; where nobody holds it, it is forgotten. */
 void gm_interrupt_survive(void);
 
+/* From here on the signals do nothing by themselves: gm_interrupt_next gives them out, one at a
+ * time, or 0 when none came for so long. */
+void gm_interrupt_hand(void);
+int gm_interrupt_next(double seconds);
+
 /* From here on Ctrl-C is noted, and cancels r where it is not NULL. */
 void gm_interrupt_hold(gm_request *r);
 /* No more; answers whether there was one since hold. Call it before r is closed. */

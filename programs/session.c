@@ -43,6 +43,11 @@ const gm_argrow gm_engine_rows[] = {
      .offset = offsetof(gm_engine_args, backend),
      .help = "what computes; gemmule --version lists them\n"
              "(default: auto, the best here; logits: ref)"},
+    {.name = "device",
+     .value = "NAME",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, device),
+     .help = "of a backend that has several (default: the best)"},
     {.name = "threads",
      .value = "N",
      .kind = GM_ARG_WHOLE,
@@ -122,6 +127,7 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args)
     opts.n_ctx = (uint32_t)args->ctx.whole;
     opts.n_threads = (uint32_t)args->threads.whole;
     opts.backend = args->backend;
+    opts.device = args->device;
     opts.kv_type = args->kv_type;
     opts.isa = args->isa;
     return opts;

@@ -22,3 +22,10 @@ const gm_backend_ops *gm_backend_find(const char *name)
     }
     return NULL;
 }
+
+gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err)
+{
+    if (!cfg->device) return GM_OK;
+    return gm_fail(err, GM_E_ARG, 0, "backend: %s has no device %.80s: it runs on the processor",
+                   name, cfg->device);
+}

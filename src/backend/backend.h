@@ -138,6 +138,9 @@ typedef struct gm_backend_ops {
     gm_status (*wait)(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 } gm_backend_ops;
 
+/* For backends that have no devices to choose from: refuses a configuration that names one. */
+gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
+
 /* The backends of this build. find answers NULL for an unknown name; "auto" is the best that this
  * machine has. */
 const gm_backend_ops *gm_backend_at(size_t i);

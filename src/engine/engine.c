@@ -17,23 +17,43 @@ static void let_go(gm_engine *e, gm_request *r)
 {
     e->slot[r->slot] = NULL;
     e->n_active--;
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        e->reserved[c] -= r->need[c];
     gm_prefix_keep(e, r);
     r->let_go = true;
     pthread_cond_signal(&r->news);
 }
 
-/* Requests that were cancelled leave the queue; others take free slots in order. */
+/* Whether every page that the request may come to need is there for it. Beginnings that are kept
+ * give way, so they do not count. */
+static bool has_pages(const gm_engine *e, const gm_request *r)
+{
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        if (e->reserved[c] + r->need[c] > e->place.pool.n_pages[c]) return false;
+    }
+    return true;
+}
+
+/* Requests that were cancelled leave the queue; others take free slots in order: nobody is passed by
+ * one that needs fewer pages. */
 static void admit(gm_engine *e)
 {
+    bool full = false;
     for (gm_request **at = &e->queue; *at;) {
         gm_request *const r = *at;
         uint32_t slot = 0;
+        full = full || !has_pages(e, r);
         while (slot < e->place.n_slots && e->slot[slot])
             slot++;
         if (atomic_load(&r->cancelled)) {
             gm_seq_end(r, GM_END_CANCEL);
             r->let_go = true;
-        } else if (slot < e->place.n_slots) {
+        } else if (gm_seq_is_read(r)) {
+            gm_seq_end(r, GM_END_LENGTH);
+            r->let_go = true;
+        } else if (slot < e->place.n_slots && !full) {
+            for (uint32_t c = 0; c < GM_CLASSES; c++)
+                e->reserved[c] += r->need[c];
             r->slot = slot;
             r->start_s = gm_clock_s(); /* waiting in the queue is no work */
             e->slot[slot] = r;
@@ -43,6 +63,7 @@ static void admit(gm_engine *e)
             continue;
         }
         *at = r->next;
+        e->n_queued--;
     }
 }
 
@@ -94,6 +115,41 @@ static gm_status run_step(gm_engine *e, gm_result *result, gm_err *err)
     return gm_runner_collect(&e->place.runner, ticket, result, err);
 }
 
+static void end(gm_engine *e, gm_request *r, int32_t reason)
+{
+    gm_seq_end(r, reason);
+    let_go(e, r);
+}
+
+/* One output -> one event: of a token that the prompt has, or of one that was drawn. */
+static void deliver_out(gm_engine *e, const gm_outof *of, const gm_result_out *o)
+{
+    gm_request *const r = of->seq;
+    gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
+    if (e->slot[r->slot] != r) return; /* an output before this one was its last */
+    if (of->pos < r->n_prompt) {
+        const uint32_t n_vocab = gm_vocab_len(e->model->vocab);
+        news.token = r->ids[of->pos];
+        news.logprob = (float)((double)o->logits[news.token] - gm_draw_logsum(o->logits, n_vocab));
+    }
+    if (isnan(news.logprob)) {
+        gm_err bad = {0};
+        gm_fail(&bad, GM_E_FORMAT, 0,
+                "model: the logits after token %u are not numbers: its weights are not finite "
+                "or too large",
+                (unsigned)of->pos);
+        gm_seq_fail(r, &bad);
+        r->n_done = 0;
+        let_go(e, r);
+    } else if (of->pos < r->n_prompt) {
+        gm_seq_prompt(r, e->model->vocab, &news);
+    } else {
+        e->stats.n_answer++;
+        const int32_t reason = gm_seq_token(r, e->model->vocab, &news);
+        if (reason) end(e, r, reason);
+    }
+}
+
 /* Results -> events. An abandoned step is made again for whoever was not cancelled; any other
  * failure ends the sequences that were in the step. */
 static void deliver(gm_engine *e, gm_status status, const gm_result *result, const gm_err *err)
@@ -102,33 +158,43 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
         gm_request *const r = e->slot[i];
         if (!r || r->n_now == 0) continue;
         if (status == GM_OK) {
+            if (r->n_done < r->n_prompt) e->stats.n_prompt += r->n_now;
             r->n_done += r->n_now;
+            r->begin->n = r->n_done;
         } else if (status != GM_E_CANCEL) {
             gm_seq_fail(r, err);
             r->n_done = 0; /* nobody may build on what a failed step left */
             let_go(e, r);
         }
     }
-    for (uint32_t i = 0; i < result->n_out; i++) {
-        gm_request *const r = e->out_seq[i];
-        const gm_result_out *const o = &result->out[i];
-        if (isnan(o->logprob)) {
-            gm_err bad = {0};
-            gm_fail(&bad, GM_E_FORMAT, 0,
-                    "model: the logits after token %u are not numbers: its weights are not finite "
-                    "or too large",
-                    (unsigned)r->n_ids);
-            gm_seq_fail(r, &bad);
-            r->n_done = 0;
-            let_go(e, r);
-            continue;
-        }
-        const gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
-        const int32_t reason = gm_seq_token(r, e->model->vocab, &news);
-        if (!reason) continue;
-        gm_seq_end(r, reason);
-        let_go(e, r);
+    for (uint32_t i = 0; i < result->n_out; i++)
+        deliver_out(e, &e->out_of[i], &result->out[i]);
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
+        gm_request *const r = e->slot[i];
+        if (r && r->n_now && gm_seq_is_read(r)) end(e, r, GM_END_LENGTH);
     }
+}
+
+/* Steps by how many sequences they served: batch[i] has those of more than 2^(i-1), up to 2^i. */
+static void count_step(gm_engine *e)
+{
+    uint32_t size = 0;
+    while (size + 1 < GM_BATCH_SIZES && e->step->n_segs > 1u << size)
+        size++;
+    e->stats.batch[size]++;
+    e->stats.n_steps++;
+    e->stats.n_sequences += e->step->n_segs;
+}
+
+/* Some of the cache goes to disk. Nobody else touches what is kept of closed requests, so the lock
+ * is not needed for it. */
+static bool save_some(gm_engine *e)
+{
+    if (!e->store.dir) return false;
+    pthread_mutex_unlock(&e->lock);
+    const bool did = gm_store_feed(&e->store, &e->place, e->kept);
+    pthread_mutex_lock(&e->lock);
+    return did;
 }
 
 /* One turn of the engine thread. Read this first: it is the program in order. The lock is held
@@ -137,7 +203,7 @@ static void engine_turn(gm_engine *e)
 {
     take_requests(e);        /* clients -> sequences   */
     if (!gm_sched_fill(e)) { /* sequences -> step      */
-        sleep_for_news(e);
+        if (!save_some(e)) sleep_for_news(e);
         return;
     }
     gm_result result = {0};
@@ -149,7 +215,9 @@ static void engine_turn(gm_engine *e)
     pthread_mutex_lock(&e->lock);
     atomic_store(&e->sole, NULL);
     if (status == GM_OK) gm_sched_learn(e, 1e6 * (gm_clock_s() - start_s));
+    count_step(e);
     deliver(e, status, &result, &err); /* tokens -> text -> events */
+    save_some(e);
 }
 
 static void *engine_main(void *arg)
@@ -176,7 +244,10 @@ static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
     GM_TRY(gm_place_init(p, e->model, o, &(gm_place_cfg){.abandon = &e->abandon}, err));
     GM_TRY(gm_place_step(p, &e->step, err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
-    GM_TRY(gm_arena_alloc(&p->arena, &e->out_seq, p->n_slots, sizeof *e->out_seq, "slots", err));
+    GM_TRY(gm_arena_alloc(&p->arena, &e->out_of, e->step->limits.outs, sizeof *e->out_of, "slots",
+                          err));
+    GM_TRY(gm_store_open(&e->store, p, o, err));
+    gm_prefix_load(e);
     const int os = pthread_create(&e->thread, NULL, engine_main, e);
     if (os) return gm_fail(err, GM_E_IO, os, "engine: a thread cannot be started");
     e->has_thread = true;
@@ -192,6 +263,9 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
     gm_engine *e = NULL;
     GM_TRY(gm_mem_alloc(&e, 1, sizeof *e, "an engine", err));
     e->model = m;
+    e->max_queue = o.max_queue;
+    e->cache = o.cache || o.cache_dir;
+    e->longest = gm_seq_longest(m->vocab);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     const gm_status status = engine_init(e, &o, err);
@@ -212,6 +286,9 @@ void gm_engine_close(gm_engine *e)
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
+    if (e->has_thread) gm_store_finish(&e->store, &e->place, e->kept);
+    gm_store_close(&e->store);
+    gm_prefix_clear(e);
     gm_step_free(e->step);
     gm_place_deinit(&e->place);
     pthread_cond_destroy(&e->wake);
@@ -227,4 +304,25 @@ const char *gm_engine_backend(const gm_engine *e)
 uint32_t gm_engine_ctx(const gm_engine *e)
 {
     return e->place.n_ctx;
+}
+
+void gm_engine_stat(gm_engine *e, gm_engine_stats *out)
+{
+    pthread_mutex_lock(&e->lock);
+    gm_engine_stats full = e->stats;
+    full.size = out->size;
+    full.n_slots = e->place.n_slots;
+    full.n_running = e->n_active;
+    full.n_queued = e->n_queued;
+    for (const gm_beginning *k = e->kept; k; k = k->next)
+        full.n_kept++;
+    for (uint32_t i = 0; i < e->place.n_slots; i++)
+        full.n_parked += e->slot[i] && !gm_seq_has_room(e->slot[i]);
+    static const uint32_t classes[] = {GM_CLASS_GLOBAL, GM_CLASS_LOCAL};
+    for (int i = 0; i < 2; i++) {
+        full.pages[i] = e->place.pool.n_pages[classes[i]];
+        full.pages_used[i] = full.pages[i] - e->place.pool.n_free[classes[i]];
+    }
+    pthread_mutex_unlock(&e->lock);
+    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
 }

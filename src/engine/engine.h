@@ -8,26 +8,40 @@
 
 #include "engine/place.h"
 #include "engine/seq.h"
+#include "engine/store.h"
+
+/* Whose an output is, and the position of the token that it tells of. */
+typedef struct gm_outof {
+    gm_request *seq;
+    uint32_t pos;
+} gm_outof;
 
 struct gm_engine {
     const gm_model *model;
+    uint32_t max_queue; /* 0: any number */
+    gm_store store;
+    bool cache;     /* beginnings are kept after their requests are closed */
+    size_t longest; /* bytes that one token can add to a text */
 
     /* engine thread */
     gm_place place;
     gm_step *step;
-    gm_request **slot;    /* [n_slots] the sequence in each, or NULL         */
-    gm_request **out_seq; /* [n_slots] whose output each of the step's is    */
-    uint32_t slot_next;   /* where the scheduler begins, one further each turn */
-    double decode_us;     /* what a step of answers alone takes, smoothed    */
-    double row_us;        /* what one more row of a prompt adds, smoothed    */
+    gm_request **slot;  /* [n_slots] the sequence in each, or NULL         */
+    gm_outof *out_of;   /* [limits.outs] whose each of the step's outputs is */
+    uint32_t slot_next; /* where the scheduler begins, one further each turn */
+    double decode_us;   /* what a step of answers alone takes, smoothed    */
+    double row_us;      /* what one more row of a prompt adds, smoothed    */
 
     /* shared, under lock */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
     gm_request *queue;   /* oldest first */
-    gm_request *kept;    /* finished, with their pages; longest finished first */
-    uint32_t n_active;   /* sequences in slots */
+    uint32_t n_queued;
+    gm_beginning *kept;            /* of finished requests; longest unused first */
+    uint32_t reserved[GM_CLASSES]; /* pages that running requests may come to hold */
+    uint32_t n_active;             /* sequences in slots */
     bool stopping;
+    gm_engine_stats stats; /* sums since the start; the rest is filled in when asked for */
 
     pthread_t thread;
     bool has_thread;

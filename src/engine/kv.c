@@ -6,15 +6,22 @@ static uint32_t pages_for(uint64_t positions)
     return (uint32_t)((positions + GM_PAGE_LEN - 1) / GM_PAGE_LEN);
 }
 
-void gm_kvpool_plan(gm_kvpool *p, uint32_t n_slots, uint32_t n_ctx, uint32_t window, uint32_t chunk)
+uint32_t gm_kvpool_need(const gm_kvpool *p, uint32_t class, uint32_t n, uint32_t chunk)
+{
+    const uint32_t all = pages_for(n);
+    if (class == GM_CLASS_GLOBAL) return all;
+    /* A window and a chunk may each begin in the middle of a page: one page more. Without a window
+     * no layer is local, and there are no local pages. */
+    const uint32_t local = p->window ? pages_for((uint64_t)p->window + chunk) + 1 : 0;
+    return local < all ? local : all;
+}
+
+void gm_kvpool_plan(gm_kvpool *p, uint32_t n_seqs, uint32_t n_ctx, uint32_t window, uint32_t chunk)
 {
     p->window = window;
     p->table_len = pages_for(n_ctx);
-    p->n_pages[GM_CLASS_GLOBAL] = p->table_len * n_slots;
-    /* A window and a chunk may each begin in the middle of a page: one page more. Without a window
-     * no layer is local, and there are no local pages. */
-    const uint32_t local = window ? pages_for((uint64_t)window + chunk) + 1 : 0;
-    p->n_pages[GM_CLASS_LOCAL] = (local < p->table_len ? local : p->table_len) * n_slots;
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        p->n_pages[c] = gm_kvpool_need(p, c, n_ctx, chunk) * n_seqs;
 }
 
 gm_status gm_kvpool_init(gm_kvpool *p, gm_arena *arena, gm_err *err)
@@ -39,7 +46,7 @@ gm_status gm_kvtable_init(gm_kvtable *t, const gm_kvpool *p, gm_arena *arena, gm
         for (uint32_t i = 0; i < p->table_len; i++)
             t->page[c][i] = GM_NO_PAGE;
     }
-    return GM_OK;
+    return gm_arena_alloc(arena, &t->keep, p->table_len, sizeof *t->keep, "a page table", err);
 }
 
 void gm_kvpool_visible(const gm_kvpool *p, gm_step_row *row)
@@ -62,14 +69,25 @@ static void page_release(gm_kvpool *p, uint32_t class, uint32_t page)
     if (--p->refs[class][page] == 0) p->free[class][p->n_free[class]++] = page;
 }
 
-/* Drops entries [first, end) of a table. With a step, the backend forgets them too. */
+static bool stays(const gm_kvtable *t, uint32_t class, uint32_t i)
+{
+    return class == GM_CLASS_LOCAL && t->keep[i];
+}
+
+static void page_drop(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t i)
+{
+    if (t->page[class][i] == GM_NO_PAGE) return;
+    page_release(p, class, t->page[class][i]);
+    t->page[class][i] = GM_NO_PAGE;
+}
+
+/* Drops entries [first, end) of a table; the backend forgets them too. */
 static void drop(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t first, uint32_t end,
                  uint32_t slot, gm_step *step)
 {
     for (uint32_t i = first; i < end; i++) {
-        page_release(p, class, t->page[class][i]);
-        t->page[class][i] = GM_NO_PAGE;
-        if (step) gm_step_put_edit(step, &(gm_page_edit){slot, class, i, GM_NO_PAGE});
+        page_drop(p, t, class, i);
+        gm_step_put_edit(step, &(gm_page_edit){slot, class, i, GM_NO_PAGE});
     }
 }
 
@@ -110,7 +128,7 @@ static uint32_t freed_by(const gm_kvpool *p, const gm_kvtable *t, uint32_t class
 {
     uint32_t n = 0;
     for (uint32_t i = t->first[class]; i < end; i++)
-        n += p->refs[class][t->page[class][i]] == 1;
+        n += !stays(t, class, i) && p->refs[class][t->page[class][i]] == 1;
     return n;
 }
 
@@ -128,8 +146,9 @@ bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, 
     }
     if (!has_room(step, edits, copies)) return false;
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
-        drop(p, t, c, t->first[c], todo[c].drop_end, slot, step);
-        t->first[c] = todo[c].drop_end;
+        for (; t->first[c] < todo[c].drop_end; t->first[c]++) {
+            if (!stays(t, c, t->first[c])) drop(p, t, c, t->first[c], t->first[c] + 1, slot, step);
+        }
         if (todo[c].copies) {
             uint32_t *const at = &t->page[c][pos / GM_PAGE_LEN];
             const uint32_t copy = page_take(p, c);
@@ -151,9 +170,32 @@ bool gm_kvpool_holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n)
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
         const uint32_t seen = first_seen(p, c, n), end = pages_for(n);
         if (p->n_pages[c] == 0 || seen >= end) continue;
-        if (t->first[c] > seen || t->n[c] < end) return false;
+        if (t->n[c] < end) return false;
+        for (uint32_t i = seen; i < end; i++) {
+            if (t->page[c][i] == GM_NO_PAGE) return false;
+        }
     }
     return true;
+}
+
+uint32_t gm_kvpool_longest(const gm_kvpool *p, const gm_kvtable *t, uint32_t n)
+{
+    while (n && !gm_kvpool_holds(p, t, n))
+        n = (n - 1) / GM_PAGE_LEN * GM_PAGE_LEN;
+    return n;
+}
+
+void gm_kvpool_mark(const gm_kvpool *p, gm_kvtable *t, uint32_t n)
+{
+    for (uint32_t i = first_seen(p, GM_CLASS_LOCAL, n); i < pages_for(n) && i < p->table_len; i++)
+        t->keep[i] = 1;
+}
+
+void gm_kvpool_unmark(gm_kvpool *p, gm_kvtable *t)
+{
+    memset(t->keep, 0, p->table_len);
+    for (uint32_t i = 0; i < t->first[GM_CLASS_LOCAL]; i++)
+        page_drop(p, t, GM_CLASS_LOCAL, i);
 }
 
 bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
@@ -165,10 +207,13 @@ bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint3
         to->first[c] = first_seen(p, c, n);
         to->n[c] = pages_for(n);
         if (to->first[c] > to->n[c]) to->first[c] = to->n[c];
-        for (uint32_t i = to->first[c]; i < to->n[c]; i++) {
+        for (uint32_t i = 0; i < to->n[c]; i++) {
+            const bool used = i >= to->first[c];
+            if (from->page[c][i] == GM_NO_PAGE || !(used || stays(from, c, i))) continue;
+            if (c == GM_CLASS_LOCAL && from->keep[i]) to->keep[i] = 1;
             to->page[c][i] = from->page[c][i];
             p->refs[c][to->page[c][i]]++;
-            gm_step_put_edit(step, &(gm_page_edit){slot, c, i, to->page[c][i]});
+            if (used) gm_step_put_edit(step, &(gm_page_edit){slot, c, i, to->page[c][i]});
         }
     }
     return true;
@@ -180,17 +225,26 @@ bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, 
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
         if (p->n_pages[c] == 0) continue;
         const uint32_t end = pages_for(n);
-        drop(p, t, c, t->first[c] > end ? t->first[c] : end, t->n[c], slot, step);
+        drop(p, t, c, end, t->n[c], slot, step);
         t->n[c] = end;
         if (t->first[c] > end) t->first[c] = end;
     }
     return true;
 }
 
+uint32_t gm_kvpool_put(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t index)
+{
+    t->page[class][index] = page_take(p, class);
+    if (t->n[class] <= index) t->n[class] = index + 1;
+    if (class == GM_CLASS_LOCAL) t->keep[index] = 1;
+    return t->page[class][index];
+}
+
 void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t)
 {
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
-        drop(p, t, c, t->first[c], t->n[c], 0, NULL);
+        for (uint32_t i = 0; i < t->n[c]; i++)
+            page_drop(p, t, c, i);
         t->first[c] = t->n[c] = 0;
     }
 }

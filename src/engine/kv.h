@@ -8,6 +8,10 @@
  * pages are kept for the whole context; local pages go back to the pool once no row
  * to come can see them, so local layers cost a window and not a context.
  *
+ * A sequence may be told to keep the local pages before some positions, so that
+ * others can go on from there later (gm_kvpool_mark): these stay in its table when
+ * it has gone past them, and no row of its own looks at them.
+ *
  * Pages are counted: sequences with a common beginning share its pages. A page that
  * is shared is never written to; whoever comes to write in one gets a copy first.
  * Every change is put into the step as an edit or a copy. A call that answers false
@@ -26,13 +30,13 @@ typedef struct gm_kvpool {
 
 typedef struct gm_kvtable {
     uint32_t *page[GM_CLASSES]; /* [table_len], GM_NO_PAGE where none */
-    uint32_t first[GM_CLASSES]; /* index of the first page held       */
+    uint32_t first[GM_CLASSES]; /* index of the first page in use     */
     uint32_t n[GM_CLASSES];     /* one past the last page held        */
+    uint8_t *keep;              /* [table_len] local pages that stay when they are out of use */
 } gm_kvtable;
 
-/* Pages that n_slots sequences of n_ctx positions need at most, fed `chunk` rows a step. */
-void gm_kvpool_plan(gm_kvpool *p, uint32_t n_slots, uint32_t n_ctx, uint32_t window,
-                    uint32_t chunk);
+/* Pages that n_seqs sequences of n_ctx positions need at most, fed `chunk` rows a step. */
+void gm_kvpool_plan(gm_kvpool *p, uint32_t n_seqs, uint32_t n_ctx, uint32_t window, uint32_t chunk);
 gm_status gm_kvpool_init(gm_kvpool *p, gm_arena *arena, gm_err *err);
 gm_status gm_kvtable_init(gm_kvtable *t, const gm_kvpool *p, gm_arena *arena, gm_err *err);
 
@@ -45,7 +49,18 @@ bool gm_kvpool_extend(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t pos, 
 /* Whether a table has every page that rows from position n on see of what is before them. */
 bool gm_kvpool_holds(const gm_kvpool *p, const gm_kvtable *t, uint32_t n);
 
-/* Gives the empty table `to` the first n positions of `from`. Answers false when `from` does
+/* The most positions, up to n, that others could go on from: all of n, or whole pages. */
+uint32_t gm_kvpool_longest(const gm_kvpool *p, const gm_kvtable *t, uint32_t n);
+
+/* The local pages that rows from position n on see of what is before them are to stay, from now
+ * on; unmark gives back those that stayed. */
+void gm_kvpool_mark(const gm_kvpool *p, gm_kvtable *t, uint32_t n);
+void gm_kvpool_unmark(gm_kvpool *p, gm_kvtable *t);
+
+/* Pages of a class that a sequence of n positions needs at most, fed `chunk` rows a step. */
+uint32_t gm_kvpool_need(const gm_kvpool *p, uint32_t class, uint32_t n, uint32_t chunk);
+
+/* Gives the empty table `to` the first n positions of `from`, with what was kept of them. Answers false when `from` does
  * not hold them, or the step has no room. */
 bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
                      uint32_t n, gm_step *step);
@@ -53,6 +68,9 @@ bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint3
 /* Forgets every position from n on. Answers false when the table does not hold what is
  * before n, or the step has no room. */
 bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step);
+
+/* Takes a free page, of which there must be one, for a place of a table, to be kept there. */
+uint32_t gm_kvpool_put(gm_kvpool *p, gm_kvtable *t, uint32_t class, uint32_t index);
 
 /* Gives every page back. */
 void gm_kvpool_release(gm_kvpool *p, gm_kvtable *t);

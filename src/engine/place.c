@@ -8,6 +8,7 @@
 /* A request's context where nobody says: enough for a chat, small enough for any machine. */
 #define DEFAULT_CTX 4096u
 #define MAX_SLOTS   1024u
+#define MAX_SEQS    65536u /* contexts that a pool may have pages for */
 
 /* What the options come to for this model. */
 typedef struct wish {
@@ -52,25 +53,25 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
     const gm_config *const c = &m->config;
     *w = (wish){.cfg = {.backend = o->backend,
                         .plan = &m->plan,
-                        .be = {.n_threads = o->n_threads, .isa = o->isa},
+                        .be = {.n_threads = o->n_threads, .isa = o->isa, .device = o->device},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
                                .n_kv_head = c->n_kv_head,
                                .head_dim = c->head_dim,
                                .n_vocab = gm_vocab_len(m->vocab),
-                               .max_bias = GM_SAMPLER_MAX_BIAS}}};
+                               .max_bias = GM_SAMPLER_SLOT_BIAS}}};
     const gm_qtype_info *type = NULL;
     GM_TRY(read_sizes(w, m, o, err));
     GM_TRY(gm_place_kv_type(o, &type, err));
     w->cfg.kv.type = type->id;
-    w->cfg.most = (gm_bucket){GM_RUNNER_ROWS, w->n_slots};
+    w->cfg.most = (gm_bucket){GM_RUNNER_ROWS, w->n_slots + GM_RUNNER_OUTS};
     return GM_OK;
 }
 
-/* The pool that the wish comes to, and its numbers in the KV memory's description. */
-static void plan_pool(gm_kvpool *pool, wish *w, const gm_model *m)
+/* A pool for so many sequences of a whole context, and its numbers in the KV memory's description. */
+static void plan_pool(gm_kvpool *pool, wish *w, const gm_model *m, uint32_t n_seqs)
 {
-    gm_kvpool_plan(pool, w->n_slots, w->n_ctx, m->config.window, w->cfg.most.rows);
+    gm_kvpool_plan(pool, n_seqs, w->n_ctx, m->config.window, w->cfg.most.rows);
     w->cfg.kv.n_slots = w->n_slots;
     w->cfg.kv.table_len = pool->table_len;
     for (int c = 0; c < GM_CLASSES; c++)
@@ -82,6 +83,51 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
 {
     const gm_engine_opts *const o = ctx;
     return !o->progress || o->progress(o->progress_ctx, done, total) == 0;
+}
+
+/* What a step's values take at most: a plan's values that are alive together are at most a few of
+ * each shape. */
+static uint64_t scratch_size(const gm_model *m, uint32_t n_slots)
+{
+    const gm_plan *const p = &m->plan;
+    uint64_t size = 0;
+    for (size_t i = 1; i < p->n_vals; i++) {
+        uint32_t alike = 0;
+        for (size_t k = 1; k < i && alike < 3; k++)
+            alike += p->vals[k].rows == p->vals[i].rows && p->vals[k].cols == p->vals[i].cols;
+        const uint32_t rows =
+            p->vals[i].rows == GM_ROWS_ALL ? GM_RUNNER_ROWS : n_slots + GM_RUNNER_OUTS;
+        if (alike < 3) size += (uint64_t)rows * p->vals[i].cols * sizeof(float);
+    }
+    return size;
+}
+
+/* The pool that the wish comes to: for as many sequences as run at once, or as large as the memory
+ * allows, which may be more (for the cache) or fewer (some then wait), but one at least. */
+static gm_status size_pool(gm_kvpool *pool, wish *w, const gm_model *m, const gm_engine_opts *o,
+                           gm_err *err)
+{
+    const gm_backend_ops *const ops = gm_backend_find(o->backend ? o->backend : "auto");
+    plan_pool(pool, w, m, w->n_slots);
+    if (!o->memory || !ops) return GM_OK;
+    uint64_t fixed = scratch_size(m, w->n_slots), kv = 0;
+    for (uint32_t i = 0; i < m->plan.weights.n; i++)
+        fixed += m->plan.weights.at[i].size;
+    uint32_t low = 0, high = MAX_SEQS; /* low fits, high does not */
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        plan_pool(pool, w, m, middle);
+        const bool fits = ops->kv_size_of(&w->cfg.kv, &kv, NULL) == GM_OK && fixed < o->memory &&
+                          kv <= o->memory - fixed;
+        *(fits ? &low : &high) = middle;
+    }
+    plan_pool(pool, w, m, low ? low : 1);
+    if (low) return GM_OK;
+    GM_TRY(ops->kv_size_of(&w->cfg.kv, &kv, err));
+    return gm_fail(err, GM_E_TOOBIG, 0,
+                   "memory: %" PRIu64 " MB are allowed, and weights and scratch take %" PRIu64
+                   ", the KV cache of one request of %" PRIu32 " tokens %" PRIu64,
+                   o->memory / 1000000, fixed / 1000000, w->n_ctx, kv / 1000000);
 }
 
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
@@ -97,7 +143,8 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     p->n_ctx = w.n_ctx;
     p->n_slots = w.n_slots;
     p->most = w.cfg.most;
-    plan_pool(&p->pool, &w, m);
+    p->kv_type = w.cfg.kv.type;
+    GM_TRY(size_pool(&p->pool, &w, m, opts, err));
     GM_TRY(gm_kvpool_init(&p->pool, &p->arena, err));
     gm_engine_opts listener = *opts;
     w.cfg.progress = (gm_progress){tell, &listener};
@@ -122,7 +169,7 @@ gm_status gm_place_step(const gm_place *p, gm_step **out, gm_err *err)
         .edits = (pages * 2 + p->n_slots * p->pool.table_len) * GM_CLASSES,
         .copies = p->n_slots * GM_CLASSES,
         .sets = p->n_slots,
-        .biases = p->n_slots * GM_SAMPLER_MAX_BIAS,
+        .biases = p->n_slots * GM_SAMPLER_SLOT_BIAS,
         .counts = p->most.rows + p->n_ctx,
     };
     return gm_step_alloc(out, &limits, err);
@@ -148,7 +195,7 @@ gm_status gm_place_kv_size(const gm_model *m, const gm_engine_opts *opts, uint64
     gm_kvpool pool = {0};
     *bytes = 0;
     GM_TRY(read_wish(&w, m, opts, err));
-    plan_pool(&pool, &w, m);
+    GM_TRY(size_pool(&pool, &w, m, opts, err));
     const gm_backend_ops *const ops = gm_backend_find(opts->backend ? opts->backend : "auto");
     if (!ops) return gm_fail(err, GM_E_ARG, 0, "backend: there is no %s", opts->backend);
     return ops->kv_size_of(&w.cfg.kv, bytes, err);

@@ -13,13 +13,14 @@ typedef struct gm_place_cfg {
     const atomic_int *abandon; /* as in gm_backend_cfg                                         */
     const gm_plan *plan;       /* of the same weights; NULL: the model's                       */
     uint32_t rows;             /* most of a step: a power of two, 0 means GM_RUNNER_ROWS       */
-    uint32_t outs;             /* most outputs of a step; 0: one a sequence                    */
+    uint32_t outs;             /* most outputs of a step; 0: what requests want                 */
 } gm_place_cfg;
 
 typedef struct gm_place {
     const gm_model *model;
     uint32_t n_ctx, n_slots;
     gm_bucket most; /* that a step may hold */
+    gm_qtype kv_type;
     gm_arena arena;
     gm_kvpool pool;
     gm_runner runner;

@@ -3,6 +3,8 @@
  * engine's lock. Only gm_request_cancel stays clear of the lock, so that a signal
  * handler may call it. */
 
+#include <inttypes.h>
+
 #include "engine/prefix.h"
 
 gm_request_opts gm_request_opts_default(const gm_model *m)
@@ -25,12 +27,23 @@ gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts 
     gm_request *r = NULL;
     GM_TRY(gm_seq_open(&r, e, &o, err));
     pthread_mutex_lock(&e->lock);
-    gm_request **last = &e->queue;
-    while (*last)
-        last = &(*last)->next;
-    *last = r;
-    pthread_cond_signal(&e->wake);
+    const bool full = e->max_queue && e->n_queued + e->n_active >= e->place.n_slots + e->max_queue;
+    if (!full) {
+        gm_request **last = &e->queue;
+        while (*last)
+            last = &(*last)->next;
+        *last = r;
+        e->n_queued++;
+        pthread_cond_signal(&e->wake);
+    }
     pthread_mutex_unlock(&e->lock);
+    if (full) {
+        gm_seq_free(r);
+        return gm_fail(err, GM_E_BUSY, 0,
+                       "engine: %" PRIu32 " requests run and %" PRIu32
+                       " wait, which is as many as may",
+                       e->place.n_slots, e->max_queue);
+    }
     *out = r;
     return GM_OK;
 }
@@ -44,23 +57,38 @@ static void finish_reading(gm_request *r)
     pthread_cond_signal(&r->engine->wake);
 }
 
-gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err)
+/* What is next, GM_EVENT_NONE where that is nothing. Under the lock. */
+static gm_status take_event(gm_request *r, gm_event *ev, gm_err *err)
 {
-    *ev = (gm_event){0};
-    gm_status status = GM_OK;
-    pthread_mutex_lock(&r->engine->lock);
-    finish_reading(r);
-    while (r->n_put == r->n_taken && !r->end.kind && r->failed.code == GM_OK)
-        pthread_cond_wait(&r->news, &r->engine->lock);
     if (r->n_put != r->n_taken) {
         *ev = r->ring[r->n_taken % r->n_ring].ev;
         r->reading = true;
     } else if (r->end.kind) {
         *ev = r->end;
-    } else {
-        status = r->failed.code;
-        if (err) *err = r->failed;
+    } else if (r->failed.code != GM_OK && err) {
+        *err = r->failed;
     }
+    return ev->kind ? GM_OK : r->failed.code;
+}
+
+gm_status gm_request_poll(gm_request *r, gm_event *ev, gm_err *err)
+{
+    *ev = (gm_event){0};
+    pthread_mutex_lock(&r->engine->lock);
+    finish_reading(r);
+    const gm_status status = take_event(r, ev, err);
+    pthread_mutex_unlock(&r->engine->lock);
+    return status;
+}
+
+gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err)
+{
+    *ev = (gm_event){0};
+    pthread_mutex_lock(&r->engine->lock);
+    finish_reading(r);
+    while (r->n_put == r->n_taken && !r->end.kind && r->failed.code == GM_OK)
+        pthread_cond_wait(&r->news, &r->engine->lock);
+    const gm_status status = take_event(r, ev, err);
     pthread_mutex_unlock(&r->engine->lock);
     return status;
 }

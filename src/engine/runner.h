@@ -11,6 +11,7 @@
 
 #define GM_RUNNER_BUCKETS 10 /* steps of 1, 2, 4 .. 512 rows */
 #define GM_RUNNER_ROWS    (1u << (GM_RUNNER_BUCKETS - 1))
+#define GM_RUNNER_OUTS    16 /* outputs of a step beyond one a sequence: tokens of prompts */
 
 typedef struct gm_runner {
     const gm_model *model;

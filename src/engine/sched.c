@@ -24,33 +24,60 @@ static void put_counts(gm_engine *e, const gm_request *r)
 static bool begin_slot(gm_engine *e, gm_request *r)
 {
     if (r->begun) return true;
+    if (gm_prefix_awaits(e, r)) return false;
     const bool counts = r->draw.repeat != 1;
     if (counts && r->n_prompt > e->step->limits.counts - e->step->n_counts) return false;
     if (!gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias)) return false;
     if (counts) put_counts(e, r);
-    r->n_done = r->n_cached = gm_prefix_share(e, r);
+    r->n_done = r->n_cached = r->begin->n = gm_prefix_share(e, r);
+    e->stats.n_cached += r->n_cached;
     r->begun = true;
     return true;
 }
 
-/* The last known token's row gives the next token. */
-static void put_out(gm_engine *e, gm_request *r)
+/* The step's row at `row` tells of the token at `pos`: one to be drawn, or one of the prompt. */
+static void put_out(gm_engine *e, gm_request *r, uint32_t row, uint32_t pos)
 {
     gm_step *const s = e->step;
-    gm_step_out out = {.row = s->n_rows - 1, .want = GM_WANT_DRAW, .mask = GM_NO_MASK};
+    const bool known = pos < r->n_prompt;
+    gm_step_out out = {
+        .row = row, .want = known ? GM_WANT_LOGITS : GM_WANT_DRAW, .mask = GM_NO_MASK};
     if (r->n_top > GM_TOP_MAX || r->flags & GM_REQUEST_HASH) out.want |= GM_WANT_LOGITS;
     if (r->n_top && r->n_top <= GM_TOP_MAX) {
         out.want |= GM_WANT_TOP;
         out.n_top = r->n_top;
     }
-    e->out_seq[s->n_outs] = r;
+    e->out_of[s->n_outs] = (gm_outof){r, pos};
     gm_step_put_out(s, &out);
+}
+
+/* Of n rows that were just put: the last known token's row gives the next token, and where the
+ * prompt is to be told, every other row the token after it. */
+static void put_outs(gm_engine *e, gm_request *r, uint32_t n)
+{
+    const uint32_t row = e->step->n_rows - n;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t pos = r->n_done + i + 1;
+        const bool asked = pos < r->n_prompt ? r->flags & GM_REQUEST_PROMPT : pos == r->n_ids;
+        if (asked) put_out(e, r, row + i, pos);
+    }
+}
+
+/* Outputs are few: a prompt that is to be told goes on in small steps. */
+static uint32_t most_told(const gm_engine *e, const gm_request *r)
+{
+    const gm_step *const s = e->step;
+    const uint32_t reserved = e->place.n_slots; /* so that everybody can have one */
+    const uint32_t outs =
+        s->limits.outs > s->n_outs + reserved ? s->limits.outs - s->n_outs - reserved : 0;
+    const uint32_t room = gm_seq_room(r);
+    return room < outs ? room : outs;
 }
 
 /* Pages for the next n rows; requests that are finished give theirs up when there are too few. */
 static bool make_room(gm_engine *e, gm_request *r, uint32_t n)
 {
-    while (!gm_kvpool_extend(&e->place.pool, &r->table, r->slot, r->n_done, n, e->step)) {
+    while (!gm_kvpool_extend(&e->place.pool, &r->begin->table, r->slot, r->n_done, n, e->step)) {
         if (!gm_prefix_evict(e)) return false;
     }
     return true;
@@ -59,12 +86,17 @@ static bool make_room(gm_engine *e, gm_request *r, uint32_t n)
 static void add(gm_engine *e, gm_request *r, uint32_t most)
 {
     if (most == 0 || !begin_slot(e, r)) return;
-    const uint32_t todo = r->n_ids - r->n_done;
+    const bool no_answer = r->flags & GM_REQUEST_NO_ANSWER;
+    if (r->flags & GM_REQUEST_PROMPT && r->n_done < r->n_prompt) {
+        const uint32_t told = most_told(e, r);
+        if (told < most) most = told;
+    }
+    const uint32_t todo = r->n_ids - r->n_done - no_answer;
     const uint32_t n = todo < most ? todo : most;
-    if (!make_room(e, r, n)) return;
+    if (n == 0 || !make_room(e, r, n)) return;
     gm_place_put_rows(&e->place, e->step, r->slot, &r->ids[r->n_done], r->n_done, n);
     r->n_now = n;
-    if (n == todo) put_out(e, r);
+    put_outs(e, r, n);
 }
 
 /* Rows of prompts that may join a step. Beside answers, as many as make it last twice as long as

@@ -3,18 +3,18 @@
  * the request opens: the ring's texts have room for the longest piece with every
  * byte replaced, plus what stop strings may hold back. */
 
-#include "engine/engine.h"
+#include "engine/prefix.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "sample/sampler.h"
 #include "text/tokenizer.h"
 
-/* Bytes that one token can add to the text at most: the longest piece, and a replacement character
- * for each byte held back and each of its own. */
-static size_t longest_text(const gm_vocab *v)
+/* The longest piece, and a replacement character for each byte held back and each of its own. */
+size_t gm_seq_longest(const gm_vocab *v)
 {
     size_t longest = 0;
     for (int32_t id = 0; gm_vocab_has(v, id); id++) {
@@ -57,8 +57,9 @@ static gm_status reserve(gm_strbuf *b, size_t n, gm_err *err)
 
 static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
 {
-    const size_t chunk = longest_text(v);
-    r->n_ring = r->max_answer < GM_SEQ_RING ? r->max_answer + 1 : GM_SEQ_RING;
+    const size_t chunk = r->engine->longest;
+    const uint32_t most = r->max_answer + (r->flags & GM_REQUEST_PROMPT ? r->n_prompt : 0);
+    r->n_ring = most < GM_SEQ_RING ? most + 1 : GM_SEQ_RING;
     GM_TRY(gm_arena_alloc(&r->arena, &r->ring, r->n_ring, sizeof *r->ring, "events", err));
     GM_TRY(reserve(&r->piece, 2 * chunk + r->stops.longest, err));
     for (uint32_t i = 0; i < r->n_ring; i++) {
@@ -69,6 +70,46 @@ static gm_status make_ring(gm_request *r, const gm_vocab *v, gm_err *err)
     if (r->n_top <= GM_TOP_MAX) return GM_OK;
     return gm_arena_alloc(&r->arena, &r->order, gm_vocab_len(v), sizeof *r->order, "candidates",
                           err);
+}
+
+/* The user's biases; and where answers must not end, the tokens that end one can never win. */
+static gm_status copy_biases(gm_request *r, const gm_request_opts *o, const gm_vocab *v,
+                             gm_err *err)
+{
+    const gm_vocab_ids *const special = gm_vocab_special(v);
+    const int32_t ends[] = {special->eos, special->end_of_turn, gm_vocab_find(v, GM_STR("<eos>"))};
+    const uint32_t n_ends = sizeof ends / sizeof *ends;
+    r->n_bias = o->sampling.n_bias;
+    GM_TRY(gm_arena_alloc(&r->arena, &r->bias, r->n_bias + n_ends, sizeof *r->bias, "biases", err));
+    if (r->n_bias) memcpy(r->bias, o->sampling.bias, r->n_bias * sizeof *r->bias);
+    for (uint32_t i = 0; r->flags & GM_REQUEST_IGNORE_END && i < n_ends; i++) {
+        if (ends[i] != GM_NO_TOKEN) r->bias[r->n_bias++] = (gm_bias){ends[i], -INFINITY};
+    }
+    return GM_OK;
+}
+
+void gm_beginning_free(gm_beginning *b)
+{
+    if (!b) return;
+    gm_arena_deinit(&b->arena);
+    gm_mem_free(b);
+}
+
+/* The prompt, with room for the answer, and a table for their pages. */
+static gm_status begin_init(gm_request *r, const gm_request_opts *o, gm_err *err)
+{
+    const gm_kvpool *const pool = &r->engine->place.pool;
+    const uint32_t most = r->n_prompt + r->max_answer;
+    GM_TRY(gm_mem_alloc(&r->begin, 1, sizeof *r->begin, "token ids", err));
+    gm_beginning *const b = r->begin;
+    GM_TRY(gm_arena_alloc(&b->arena, &b->ids, most, sizeof *b->ids, "token ids", err));
+    GM_TRY(gm_kvtable_init(&b->table, pool, &b->arena, err));
+    memcpy(b->ids, o->ids, o->n_ids * sizeof *b->ids);
+    r->ids = b->ids;
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        r->need[c] = gm_kvpool_need(pool, c, most, GM_RUNNER_ROWS);
+    gm_prefix_mark(r->engine, r);
+    return GM_OK;
 }
 
 static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
@@ -82,14 +123,11 @@ static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
     r->max_answer = o->max_tokens && o->max_tokens < room ? o->max_tokens : room;
     r->n_top = o->n_top;
     r->flags = o->flags;
-    r->n_bias = o->sampling.n_bias;
-    GM_TRY(gm_arena_alloc(&r->arena, &r->ids, (uint64_t)r->n_prompt + r->max_answer, sizeof *r->ids,
-                          "token ids", err));
-    memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
-    GM_TRY(gm_arena_alloc(&r->arena, &r->bias, r->n_bias, sizeof *r->bias, "biases", err));
-    if (r->n_bias) memcpy(r->bias, o->sampling.bias, r->n_bias * sizeof *r->bias);
-    GM_TRY(gm_kvtable_init(&r->table, &r->engine->place.pool, &r->arena, err));
-    GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, longest_text(vocab), &r->arena, err));
+    r->wake = o->wake;
+    r->wake_ctx = o->wake_ctx;
+    GM_TRY(begin_init(r, o, err));
+    GM_TRY(copy_biases(r, o, vocab, err));
+    GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, r->engine->longest, &r->arena, err));
     return make_ring(r, vocab, err);
 }
 
@@ -101,7 +139,7 @@ gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opt
     r->engine = e;
     pthread_cond_init(&r->news, NULL);
     const gm_status status = seq_init(r, opts, err);
-    r->start_s = gm_clock_s();
+    r->open_s = r->start_s = gm_clock_s();
     if (status == GM_OK)
         *out = r;
     else
@@ -117,13 +155,27 @@ void gm_seq_free(gm_request *r)
     gm_strbuf_deinit(&r->piece);
     gm_stops_deinit(&r->stops);
     pthread_cond_destroy(&r->news);
+    gm_beginning_free(r->begin);
     gm_arena_deinit(&r->arena);
     gm_mem_free(r);
 }
 
-bool gm_seq_has_room(const gm_request *r)
+void gm_seq_tell(gm_request *r)
 {
-    return r->n_put - r->n_taken < r->n_ring;
+    pthread_cond_signal(&r->news);
+    if (r->wake) r->wake(r->wake_ctx);
+}
+
+uint32_t gm_seq_room(const gm_request *r)
+{
+    return r->n_ring - (r->n_put - r->n_taken);
+}
+
+/* The row of a prompt's last token tells of the answer only. */
+bool gm_seq_is_read(const gm_request *r)
+{
+    if (!(r->flags & GM_REQUEST_NO_ANSWER)) return false;
+    return !(r->flags & GM_REQUEST_PROMPT) || r->n_done + 1 >= r->n_prompt;
 }
 
 static void fill_counts(const gm_request *r, gm_event *ev)
@@ -132,6 +184,7 @@ static void fill_counts(const gm_request *r, gm_event *ev)
     ev->n_prompt = r->n_prompt;
     ev->n_cached = r->n_cached;
     ev->n_answer = r->n_ids - r->n_prompt;
+    ev->queue_s = r->start_s - r->open_s;
     ev->prefill_s = r->prefilled_s > 0 ? r->prefilled_s - r->start_s : now - r->start_s;
     ev->decode_s = r->prefilled_s > 0 ? now - r->prefilled_s : 0;
 }
@@ -147,13 +200,35 @@ static void fill_candidates(gm_request *r, gm_mail *mail, const gm_seq_news *new
     if (r->flags & GM_REQUEST_HASH) mail->ev.hash = gm_draw_hash(news->logits, n_vocab);
 }
 
+/* The next mail of the ring, begun. */
+static gm_mail *mail_begin(gm_request *r, int32_t kind, const gm_seq_news *news)
+{
+    gm_mail *const mail = &r->ring[r->n_put % r->n_ring];
+    mail->ev = (gm_event){.kind = kind, .id = news->token, .logprob = news->logprob};
+    gm_strbuf_clear(&mail->text);
+    return mail;
+}
+
+static void mail_send(gm_request *r, gm_mail *mail, const gm_vocab *v, const gm_seq_news *news)
+{
+    fill_candidates(r, mail, news, gm_vocab_len(v));
+    fill_counts(r, &mail->ev);
+    mail->ev.text = gm_strbuf_str(&mail->text).p;
+    mail->ev.len = mail->text.len;
+    r->n_put++;
+    gm_seq_tell(r);
+}
+
+void gm_seq_prompt(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
+{
+    mail_send(r, mail_begin(r, GM_EVENT_PROMPT, news), v, news);
+}
+
 int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
 {
     if (r->prefilled_s == 0) r->prefilled_s = gm_clock_s();
     r->ids[r->n_ids++] = news->token;
-    gm_mail *const mail = &r->ring[r->n_put % r->n_ring];
-    mail->ev = (gm_event){.kind = GM_EVENT_TOKEN, .id = news->token, .logprob = news->logprob};
-    gm_strbuf_clear(&mail->text);
+    gm_mail *const mail = mail_begin(r, GM_EVENT_TOKEN, news);
     gm_strbuf_clear(&r->piece);
 
     int32_t reason = gm_vocab_is_end(v, news->token) ? GM_END_STOP : 0;
@@ -161,12 +236,7 @@ int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news)
         gm_detok_put(&r->detok, v, news->token, &r->piece);
         if (gm_stops_put(&r->stops, gm_strbuf_str(&r->piece), &mail->text)) reason = GM_END_STOP;
     }
-    fill_candidates(r, mail, news, gm_vocab_len(v));
-    fill_counts(r, &mail->ev);
-    mail->ev.text = gm_strbuf_str(&mail->text).p;
-    mail->ev.len = mail->text.len;
-    r->n_put++;
-    pthread_cond_signal(&r->news);
+    mail_send(r, mail, v, news);
     return reason ? reason : r->n_ids - r->n_prompt >= r->max_answer ? GM_END_LENGTH : 0;
 }
 
@@ -181,11 +251,11 @@ void gm_seq_end(gm_request *r, int32_t reason)
     r->end.text = gm_strbuf_str(&r->piece).p;
     r->end.len = r->piece.len;
     fill_counts(r, &r->end);
-    pthread_cond_signal(&r->news);
+    gm_seq_tell(r);
 }
 
 void gm_seq_fail(gm_request *r, const gm_err *err)
 {
     r->failed = *err;
-    pthread_cond_signal(&r->news);
+    gm_seq_tell(r);
 }

@@ -20,6 +20,19 @@
 
 #define GM_SEQ_RING 32 /* events a client may be behind before its sequence is parked */
 
+/* Tokens and the pages that hold them. A request has one while it runs, and leaves it behind. */
+typedef struct gm_beginning gm_beginning;
+struct gm_beginning {
+    gm_beginning *next;      /* among the kept, longest unused first       */
+    const gm_request *owner; /* whose end is its end too, or NULL          */
+    gm_arena arena;
+    int32_t *ids; /* [n_prompt + what may be answered]          */
+    uint32_t n;   /* how many are in the KV cache               */
+    bool saved;   /* it is on disk, or that was tried           */
+    gm_kvtable table;
+};
+void gm_beginning_free(gm_beginning *b); /* NULL is fine; the pages have been given back */
+
 /* One event in the ring, with room for its text and candidates. */
 typedef struct gm_mail {
     gm_event ev; /* text and top point into the two below */
@@ -33,26 +46,30 @@ struct gm_request {
     gm_request *next; /* in the engine's queue, or among the kept */
 
     /* set at open, constant after */
-    int32_t *ids; /* [n_prompt + what may be answered] the engine appends */
     uint32_t n_prompt, max_answer, n_top, flags;
     gm_draw draw;
     gm_bias *bias;
     uint32_t n_bias;
     uint32_t n_ring;
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+    double open_s;
 
     /* engine thread */
+    gm_beginning *begin;       /* until it is let go                            */
+    int32_t *ids;              /* begin's: the engine appends                   */
+    uint32_t need[GM_CLASSES]; /* pages that it may come to hold          */
     uint32_t slot;
     uint32_t n_ids;    /* known: prompt and answer                     */
     uint32_t n_done;   /* of these, how many are in the KV cache       */
     uint32_t n_cached; /* tokens of the prompt that another request had computed */
     uint32_t n_now;    /* how many the step at hand adds               */
     bool begun;        /* the slot has its draw parameters             */
-    gm_kvtable table;
     gm_detok detok;
     gm_stops stops;
-    gm_strbuf piece; /* text of the token at hand                    */
-    uint32_t *order; /* [n_vocab] scratch for candidates, or NULL    */
-    double start_s, prefilled_s;
+    gm_strbuf piece;             /* text of the token at hand                    */
+    uint32_t *order;             /* [n_vocab] scratch for candidates, or NULL    */
+    double start_s, prefilled_s; /* taken from the queue; first token drawn */
 
     /* mailbox, under the engine's lock */
     pthread_cond_t news;
@@ -70,8 +87,18 @@ struct gm_request {
 gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
 void gm_seq_free(gm_request *r);
 
-/* Whether there is room for one more event. Under the lock. */
-bool gm_seq_has_room(const gm_request *r);
+/* The client is told that there is news. Under the lock. */
+void gm_seq_tell(gm_request *r);
+
+/* Bytes that one token can add to the text at most. */
+size_t gm_seq_longest(const gm_vocab *v);
+
+/* Room for events, of which one is enough to go on. Under the lock. */
+uint32_t gm_seq_room(const gm_request *r);
+static inline bool gm_seq_has_room(const gm_request *r)
+{
+    return gm_seq_room(r) > 0;
+}
 
 /* What a drawn token means for the sequence. */
 typedef struct gm_seq_news {
@@ -81,6 +108,12 @@ typedef struct gm_seq_news {
     const gm_candidate *top; /* from the backend, or NULL      */
     const float *logits;     /* for more candidates and hash   */
 } gm_seq_news;
+
+/* Whether it wants no answer, and has all that it wants of the prompt. */
+bool gm_seq_is_read(const gm_request *r);
+
+/* Puts the event of a token of the prompt into the ring. Under the lock, with room made sure of. */
+void gm_seq_prompt(gm_request *r, const gm_vocab *v, const gm_seq_news *news);
 
 /* Puts the event of a token into the ring; answers the reason why the answer is over, or 0. The
  * caller holds the lock and has made sure of room. */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The public functions that are not a module's own: thin calls into text and model. */
 
+#include <inttypes.h>
+
 #include "backend/backend.h"
+#include "base/mem.h"
 #include "model/model.h"
 #include "text/chat.h"
+#include "text/detok.h"
 #include "text/tokenizer.h"
 
 const char *gm_version(void)
@@ -38,6 +42,54 @@ gm_status gm_model_chat(const gm_model *m, const gm_message *messages, size_t n,
                         gm_err *err)
 {
     return gm_chat_encode(m->vocab, messages, n, out, err);
+}
+
+void gm_text_deinit(gm_text *t)
+{
+    gm_mem_free(t->p);
+    *t = (gm_text){0};
+}
+
+/* Text in pieces of a decoder that repairs what is not UTF-8. Control tokens are whole characters,
+ * so they end whatever was held back. */
+static void text_put(gm_detok *d, const gm_vocab *v, int32_t id, uint32_t flags, gm_strbuf *out)
+{
+    const gm_piece_kind kind = gm_vocab_kind(v, id);
+    const bool special =
+        kind == GM_PIECE_CONTROL || kind == GM_PIECE_UNKNOWN || kind == GM_PIECE_UNUSED;
+    if (flags & GM_DETOKENIZE_BYTES) {
+        gm_detok_bytes(v, id, flags & GM_DETOKENIZE_SPECIAL, out);
+    } else if (special && flags & GM_DETOKENIZE_SPECIAL) {
+        gm_detok_end(d, out);
+        gm_detok_bytes(v, id, true, out);
+    } else {
+        gm_detok_put(d, v, id, out);
+    }
+}
+
+gm_status gm_model_detokenize(const gm_model *m, const int32_t *ids, size_t n, uint32_t flags,
+                              gm_text *out, gm_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!gm_vocab_has(m->vocab, ids[i])) {
+            return gm_fail(err, GM_E_ARG, 0,
+                           "tokens: token %zu is %" PRId32 ", expected 0 to %" PRIu32, i, ids[i],
+                           gm_vocab_len(m->vocab) - 1);
+        }
+    }
+    gm_strbuf b = {.p = out->p, .len = out->len, .cap = out->cap};
+    gm_detok d = {0};
+    for (size_t i = 0; i < n; i++)
+        text_put(&d, m->vocab, ids[i], flags, &b);
+    gm_detok_end(&d, &b);
+    gm_strbuf_put(&b, GM_STR("")); /* so that there is a NUL */
+    *out = (gm_text){b.p, b.len, b.cap};
+    return gm_strbuf_status(&b, err);
+}
+
+int32_t gm_model_ends(const gm_model *m, int32_t id)
+{
+    return gm_vocab_is_end(m->vocab, id);
 }
 
 const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len)

@@ -19,28 +19,50 @@ static void byte_put(gm_detok *d, char byte, gm_strbuf *out)
     }
 }
 
-static void piece_put(gm_detok *d, gm_str piece, gm_strbuf *out)
+/* The next byte of a piece's text; blanks are spelled U+2581 there. */
+static char byte_take(gm_str *piece)
 {
     const gm_str space = GM_STR(GM_SPACE_STR);
-    while (piece.len) {
-        const bool is_space = gm_str_starts(piece, space);
-        const size_t len = is_space ? space.len : 1;
-        byte_put(d, is_space ? ' ' : *piece.p, out);
-        piece = (gm_str){piece.p + len, piece.len - len};
-    }
+    const bool is_space = gm_str_starts(*piece, space);
+    const size_t len = is_space ? space.len : 1;
+    const char byte = is_space ? ' ' : *piece->p;
+    *piece = (gm_str){piece->p + len, piece->len - len};
+    return byte;
 }
 
 void gm_detok_put(gm_detok *d, const gm_vocab *v, int32_t id, gm_strbuf *out)
 {
     if (!gm_vocab_has(v, id)) return;
-    const gm_str piece = gm_vocab_piece(v, id);
+    gm_str piece = gm_vocab_piece(v, id);
     switch (gm_vocab_kind(v, id)) {
     case GM_PIECE_NORMAL:
-    case GM_PIECE_USER: piece_put(d, piece, out); break;
+    case GM_PIECE_USER:
+        while (piece.len)
+            byte_put(d, byte_take(&piece), out);
+        break;
     case GM_PIECE_BYTE: byte_put(d, (char)gm_vocab_byte_value(v, id), out); break;
     case GM_PIECE_CONTROL:
     case GM_PIECE_UNKNOWN:
     case GM_PIECE_UNUSED: break;
+    }
+}
+
+void gm_detok_bytes(const gm_vocab *v, int32_t id, bool special, gm_strbuf *out)
+{
+    if (!gm_vocab_has(v, id)) return;
+    gm_str piece = gm_vocab_piece(v, id);
+    switch (gm_vocab_kind(v, id)) {
+    case GM_PIECE_NORMAL:
+    case GM_PIECE_USER:
+        while (piece.len)
+            gm_strbuf_putc(out, byte_take(&piece));
+        break;
+    case GM_PIECE_BYTE: gm_strbuf_putc(out, (char)gm_vocab_byte_value(v, id)); break;
+    case GM_PIECE_CONTROL:
+    case GM_PIECE_UNKNOWN:
+    case GM_PIECE_UNUSED:
+        if (special) gm_strbuf_put(out, piece);
+        break;
     }
 }
 

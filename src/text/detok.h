@@ -20,6 +20,10 @@ typedef struct gm_detok {
  * text. Ids outside the vocabulary have none either. */
 void gm_detok_put(gm_detok *d, const gm_vocab *v, int32_t id, gm_strbuf *out);
 
+/* Appends the token's own bytes, whether they are whole characters or not; with `special`, control
+ * tokens as they are spelled. */
+void gm_detok_bytes(const gm_vocab *v, int32_t id, bool special, gm_strbuf *out);
+
 /* The answer is over: what is still held back comes out as U+FFFD, and d is fresh again. */
 void gm_detok_end(gm_detok *d, gm_strbuf *out);
 

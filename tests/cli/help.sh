@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 works "$G" --help
 check "help is no error" err_is ''
 overall=$out
-for command in run chat inspect tokenize logits bench compare synth; do
+for command in run chat serve top inspect tokenize logits bench compare synth; do
     check "help names $command" out_matches "$newline  $command +[a-z]"
 done
 works "$G" -h
@@ -24,21 +24,24 @@ check "backends" out_matches "${newline}backend +ref "
 check "the rung in use" out_matches "${newline}backend +cpu [^$newline]*\(here: (c|avx2|avx512)\)"
 
 declare -A options=(
-    [run]='-m --model --ctx --backend --threads --kv-type --isa --system --raw --no-bos --no-special --temp --top-k --top-p
+    [run]='-m --model --ctx --backend --device --threads --kv-type --isa --system --raw --no-bos --no-special --temp --top-k --top-p
            --min-p --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed
            --max-tokens --stop --json -v -h'
-    [chat]='-m --model --ctx --backend --threads --kv-type --isa --system --no-history --temp --top-k --top-p --min-p
+    [chat]='-m --model --ctx --backend --device --threads --kv-type --isa --system --no-history --temp --top-k --top-p --min-p
            --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed --max-tokens
            --stop --json -v -h'
+    [serve]='-m --ctx --backend --device --threads --kv-type --isa --host --port --model-name --api-key --api-key-file --tls-cert
+           --tls-key --cors --parallel --queue --timeout --memory --cache-dir -h'
+    [top]='--host --port --api-key --interval --once -h'
     [inspect]='--plan --json -v -h'
     [tokenize]='-m --no-bos --no-special --json -v -h'
-    [logits]='-m --ctx --backend --threads --kv-type --isa --tokens --top --no-bos --no-special --json -v -h'
-    [bench]='-m --backend --threads --kv-type --isa -p -n -d -b -r --check --csv --json -v -h'
-    [compare]='--text --ctx --backend --threads --kv-type --isa --json -v -h'
+    [logits]='-m --ctx --backend --device --threads --kv-type --isa --tokens --top --no-bos --no-special --json -v -h'
+    [bench]='-m --backend --device --threads --kv-type --isa -p -n -d -b -r --check --csv --json -v -h'
+    [compare]='--text --ctx --backend --device --threads --kv-type --isa --json -v -h'
     [synth]='--size --type --head-type --seed --force -h'
 )
 examples=$(grep -E '^  gemmule ' <<<"$overall")
-for command in run chat inspect tokenize logits bench compare synth; do
+for command in run chat serve top inspect tokenize logits bench compare synth; do
     works "$G" "$command" --help
     text=$out
     for option in ${options[$command]}; do
@@ -46,7 +49,8 @@ for command in run chat inspect tokenize logits bench compare synth; do
     done
     check "exit codes" out_has "130 stopped by Ctrl-C"
     check "no line is too wide" same "$(awk 'length > 100' "$dir/.out")" ''
-    examples+=$newline$(sed -n '/^Examples/,/^$/s/^  //p' <<<"$text")
+    # A server does not end by itself, and there is none to watch: tests/http has both.
+    [[ $command =~ ^(serve|top)$ ]] || examples+=$newline$(sed -n '/^Examples/,/^$/s/^  //p' <<<"$text")
     works "$G" help "$command"
     check "both spellings" out_is "$text"
     works "$G" "$command" -h

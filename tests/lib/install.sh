@@ -44,7 +44,7 @@ check "its name has the major version" out_has "soname: [libgemmule.so.${version
 check "it needs little" same "$(needs "$usr/lib/libgemmule.so")" 'libc.so.6 libjansson.so.4 libm.so.6'
 works scripts/check-symbols . "$usr/lib"
 for lib in $(needs "$usr/bin/gemmule"); do
-    check "the program needs $lib" eval '[[ $lib =~ ^(libc|libm|libjansson|libedit)\.so\. ]]'
+    check "the program needs $lib" eval '[[ $lib =~ ^(libc|libm|libjansson|libedit|libmicrohttpd)\.so\. ]]'
 done
 try ldd "$usr/bin/gemmule"
 check "and finds it" eval '[[ $out != *"not found"* ]]'

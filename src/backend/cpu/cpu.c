@@ -22,6 +22,7 @@ static gm_status cpu_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *e
     *out = NULL;
     gm_backend *be = NULL;
     uint32_t isa = GM_ISA_ALL;
+    GM_TRY(gm_backend_no_device(cfg, "cpu", err));
     GM_TRY(gm_isa_read(cfg->isa, &isa, err));
     GM_TRY(gm_mem_alloc(&be, 1, sizeof *be, "the cpu backend", err));
     be->abandon = cfg->abandon;

@@ -12,6 +12,7 @@
 
 static gm_status backend_open(gm_backend **out, const gm_backend_cfg *cfg, bool int8, gm_err *err)
 {
+    GM_TRY(gm_backend_no_device(cfg, int8 ? "ref-int8" : "ref", err));
     GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "the ref backend", err));
     (*out)->int8 = int8;
     (*out)->abandon = cfg->abandon;

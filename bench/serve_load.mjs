@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+//
+// The measurements of bench/serve_load: node serve_load.mjs MODEL FOLDER COMMIT MACHINE OUT
+import { spawn } from 'node:child_process'
+import fs from 'node:fs'
+import http from 'node:http'
+import net from 'node:net'
+
+const [model, folder, commit, machine, out] = process.argv.slice(2)
+const TOKENS = Number(process.env.TOKENS)
+const ROUNDS = Number(process.env.ROUNDS)
+const agent = new http.Agent({ keepAlive: true, maxSockets: Infinity })
+const rows = []
+let server, port
+
+async function start(...options) {
+    server = spawn(process.env.GEMMULE, ['serve', '-m', model, '--port', '0', '--timeout', '3600', ...options],
+        { stdio: ['ignore', 'pipe', 'ignore'] })
+    port = await new Promise((resolve, reject) => {
+        let text = ''
+        server.on('exit', (code) => reject(new Error(`the server ended with ${code}`)))
+        server.stdout.on('data', (d) => {
+            text += d
+            const found = / on http:\/\/[^ ]*:(\d+),/.exec(text)
+            if (found) resolve(Number(found[1]))
+        })
+    })
+}
+
+async function stop() {
+    server.removeAllListeners('exit')
+    const ended = new Promise((r) => server.on('exit', r))
+    server.kill('SIGTERM')
+    await ended
+}
+
+// One stream: seconds to its first token, and how many came.
+function stream(prompt, tokens, seed) {
+    return new Promise((resolve, reject) => {
+        const body = JSON.stringify({ prompt, max_tokens: tokens, ignore_eos: true, stream: true, seed, temperature: 1 })
+        const began = performance.now()
+        const request = http.request({
+            host: '127.0.0.1', port, path: '/v1/completions', method: 'POST', agent,
+            headers: { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) },
+        })
+        let first = 0
+        request.on('error', reject)
+        request.on('response', (reply) => {
+            reply.on('data', () => { first ||= (performance.now() - began) / 1000 })
+            reply.on('end', () => resolve({ first, tokens }))
+        })
+        request.end(body)
+    })
+}
+
+// Tokens a second of so many clients together.
+async function throughput(clients, salt) {
+    const began = performance.now()
+    const all = await Promise.all([...Array(clients).keys()].map((i) => stream(`${salt} ${i} tells a story`, TOKENS, i)))
+    return all.reduce((s, r) => s + r.tokens, 0) / ((performance.now() - began) / 1000)
+}
+
+const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]
+const spread = (list) => (Math.max(...list) - Math.min(...list)) / median(list)
+
+function report(scenario, unit, variants) {
+    for (const [variant, values] of Object.entries(variants)) {
+        values.forEach((value, run) => rows.push({ scenario, variant, run, value, unit }))
+        console.log(`${scenario.padEnd(22)} ${variant.padEnd(26)} ${median(values).toFixed(3)} ${unit}, spread ${(100 * spread(values)).toFixed(1)} %`)
+    }
+}
+
+// A, B, A, B ...: whatever drifts meets both.
+async function alternate(a, b) {
+    const values = [[], []]
+    for (let i = 0; i < 2 * ROUNDS; i++) values[i % 2].push(await (i % 2 ? b : a)(i))
+    return values
+}
+
+async function crowd() {
+    await start('--parallel', '32', '--ctx', '512')
+    await throughput(2, 'warm')
+    const [one, many] = await alternate((i) => throughput(1, `one ${i}`), (i) => throughput(32, `many ${i}`))
+    report('aggregate', 'tok/s', { '1 client': one, '32 clients': many })
+    console.log(`32 clients get ${(median(many) / median(one)).toFixed(2)} times the tokens of one`)
+    await stop()
+}
+
+async function company() {
+    await start('--parallel', '16', '--ctx', '1024')
+    await throughput(2, 'warm')
+    let others = []
+    const join = async () => {
+        others = [...Array(200)].map(() => net.connect({ port, host: '127.0.0.1' }).on('error', () => {}))
+        const body = JSON.stringify({ prompt: 'slow', max_tokens: 900, ignore_eos: true, stream: true, n: 4, logprobs: 20 })
+        const slow = net.connect({ port, host: '127.0.0.1' }).on('error', () => {})
+        slow.write(`POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+        slow.pause()
+        others.push(slow)
+        for (;;) { // until it is behind and parked
+            const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
+            if (/gemmule_requests_parked 4\n/.test(text)) break
+            await new Promise((r) => setTimeout(r, 50))
+        }
+    }
+    const leave = async () => {
+        others.forEach((s) => s.destroy())
+        for (;;) {
+            const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
+            if (/gemmule_requests_running 0\n/.test(text)) return
+            await new Promise((r) => setTimeout(r, 50))
+        }
+    }
+    const [alone, among] = await alternate((i) => throughput(8, `alone ${i}`), async (i) => {
+        await join()
+        const speed = await throughput(8, `among ${i}`)
+        await leave()
+        return speed
+    })
+    report('slow reader, 200 idle', 'tok/s', { '8 clients alone': alone, '8 clients among them': among })
+    await stop()
+}
+
+async function again() {
+    const cache = ['--cache-dir', `${folder}/cache`, '--ctx', '2304', '--parallel', '2']
+    const prompt = (i) => [2, ...[...Array(1999).keys()].map((k) => 1000 + ((k * 7919 + i * 104729) % 20000))]
+    const first = []
+    const second = []
+    const restarted = []
+    await start(...cache)
+    await throughput(1, 'warm')
+    for (let i = 0; i < ROUNDS; i++) {
+        first.push((await stream(prompt(i), 2, 1)).first)
+        second.push((await stream(prompt(i), 2, 1)).first)
+    }
+    await stop()
+    await start(...cache)
+    await throughput(1, 'warm')
+    for (let i = 0; i < ROUNDS; i++) restarted.push((await stream(prompt(i), 2, 1)).first)
+    await stop()
+    report('first token of 2,000', 's', { 'first time': first, again: second, 'after a restart': restarted })
+    console.log(`again ${(median(first) / median(second)).toFixed(0)} times sooner, after a restart ${(median(first) / median(restarted)).toFixed(0)} times`)
+}
+
+// Bars of the medians of this commit's rows, one group a scenario, each on a scale of its own.
+function plot(csv) {
+    const rows = fs.readFileSync(csv, 'utf8').trim().split('\n').slice(1)
+        .map((line) => JSON.parse(`[${line}]`))
+        .filter((f) => f[0] === commit)
+        .map(([, , , scenario, variant, run, value, unit]) => ({ scenario, variant, run, value: Number(value), unit }))
+    const groups = [...new Set(rows.map((r) => r.scenario))]
+    const colours = ['#4878a8', '#e08a3c', '#6aa84f']
+    let y = 40
+    let svg = ''
+    for (const g of groups) {
+        const of = rows.filter((r) => r.scenario === g)
+        const variants = [...new Set(of.map((r) => r.variant))]
+        const most = Math.max(...of.map((r) => r.value))
+        svg += `<text x="20" y="${y}" font-weight="bold">${g} (${of[0].unit})</text>\n`
+        variants.forEach((v, i) => {
+            const values = of.filter((r) => r.variant === v).map((r) => r.value)
+            const width = (400 * median(values)) / most
+            y += 24
+            svg += `<text x="20" y="${y + 12}">${v}</text><rect x="200" y="${y}" width="${width.toFixed(1)}" height="16" fill="${colours[i]}"/>`
+            svg += values.map((x) => `<circle cx="${(200 + (400 * x) / most).toFixed(1)}" cy="${y + 8}" r="2.5"/>`).join('')
+            svg += `<text x="${(210 + width).toFixed(1)}" y="${y + 12}">${median(values).toPrecision(3)}</text>\n`
+        })
+        y += 50
+    }
+    fs.writeFileSync(`${out}.svg`, `<svg xmlns="http://www.w3.org/2000/svg" width="720" height="${y}" font-family="sans-serif" font-size="12">
+<rect width="100%" height="100%" fill="white"/><text x="20" y="18">gemmule serve, ${commit}, ${machine}</text>
+${svg}</svg>\n`)
+}
+
+const parts = { crowd, company, again }
+for (const name of (process.env.PARTS ?? 'crowd,company,again').split(',')) await parts[name]()
+const csv = `${out}.csv`
+if (!fs.existsSync(csv)) fs.writeFileSync(csv, 'commit,machine,model,scenario,variant,run,value,unit\n')
+const quoted = (s) => JSON.stringify(String(s))
+fs.appendFileSync(csv, rows.map((r) => [commit, machine, model.split('/').at(-1), r.scenario, r.variant, r.run, r.value.toFixed(6), r.unit].map(quoted).join(',')).join('\n') + '\n')
+plot(csv)
+console.log(`rows in ${csv}, picture in ${out}.svg`)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_ENGINE_STORE_H
+#define GM_ENGINE_STORE_H
+
+/* The cache on disk: a file for each beginning that is kept, so that a restart finds
+ * them again. The files mirror the memory: what is dropped there is removed here.
+ *
+ * The engine's thread copies pages into a file in memory, a few at each turn; a
+ * thread of the store's own writes it, under another name first, and renames it, so
+ * that whatever ends the process leaves whole files only. A disk that is full or
+ * cannot be written costs a sentence and nothing else. */
+
+#include "engine/seq.h"
+#include "engine/store_file.h"
+
+struct gm_place;
+
+typedef struct gm_store_job gm_store_job;
+
+typedef struct gm_store {
+    const char *dir; /* NULL: there is none */
+    void (*note)(void *ctx, const char *text);
+    void *note_ctx;
+    gm_store_head head; /* what all files have in common */
+
+    /* engine thread */
+    gm_beginning *now; /* whose pages are being copied, or NULL */
+    gm_store_job *job; /* into this                             */
+    uint32_t next;     /* page of its index                     */
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    gm_store_job *jobs; /* oldest first */
+    uint64_t waiting;   /* bytes of them */
+    bool stopping, has_thread, failed, finishing;
+    pthread_t thread;
+} gm_store;
+
+/* Starts the store where opts name a folder, which is made if need be. */
+gm_status gm_store_open(gm_store *s, struct gm_place *p, const gm_engine_opts *opts, gm_err *err);
+/* Writes what is under way and ends. All-zero is fine. */
+void gm_store_close(gm_store *s);
+
+/* Reads what is there, newest first, until pages run out; calls add for each, oldest first. */
+typedef void gm_store_add(void *ctx, gm_beginning *b);
+void gm_store_load(gm_store *s, struct gm_place *p, gm_store_add *add, void *ctx);
+
+/* Copies some pages of a beginning that is not saved yet, oldest first of the list; false when there
+ * is nothing to do, or the disk is behind. */
+bool gm_store_feed(gm_store *s, struct gm_place *p, gm_beginning *kept);
+/* Copies all that is left, before the store is closed. */
+void gm_store_finish(gm_store *s, struct gm_place *p, gm_beginning *kept);
+/* A beginning goes: its file goes too. */
+void gm_store_remove(gm_store *s, const gm_beginning *b);
+
+#endif

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/* Events are taken only when the client can take more: libmicrohttpd asks for bytes,
+ * and what it is given comes from the requests' rings. A client that reads slowly
+ * therefore lets its rings fill, the engine parks its sequences, and nobody else
+ * notices; no buffer here grows. */
+
+#include "server/generation.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/openai.h"
+#include "server/sse.h"
+#include "server/state.h"
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+bool gm_generation_read(gm_exchange *x, const gm_dialect *dialect, uint32_t in, const char *id)
+{
+    gm_err err = {0};
+    const char *param = NULL;
+    if (gm_mem_alloc(&x->gen, 1, sizeof *x->gen, "an answer", &err) != GM_OK ||
+        gm_ask_read(&x->gen->ask, x->json, in, x->server->model, &param, &err) != GM_OK) {
+        gm_reply_failure(x, param, &err);
+        return false;
+    }
+    gm_generation *const g = x->gen;
+    g->dialect = dialect;
+    g->created = time(NULL);
+    g->flags = (g->ask.ignore_eos ? GM_REQUEST_IGNORE_END : 0) |
+               (g->ask.echo && g->ask.logprobs ? GM_REQUEST_PROMPT : 0) |
+               (g->ask.max_tokens == 0 ? GM_REQUEST_NO_ANSWER : 0);
+    uint64_t random[2] = {0};
+    if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)(uintptr_t)x;
+    snprintf(x->id, sizeof x->id, "%s-%016llx%08llx", id, (unsigned long long)random[0],
+             (unsigned long long)random[1] & 0xFFFFFFFF);
+    return true;
+}
+
+bool gm_generation_prompts(gm_exchange *x, uint32_t n)
+{
+    gm_generation *const g = x->gen;
+    const uint64_t n_choices = (uint64_t)n * (uint64_t)g->ask.n;
+    gm_err err = {0};
+    if (n_choices > GM_SERVER_MAX_CHOICES) {
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "n",
+                       "%llu answers are asked for, expected at most %d",
+                       (unsigned long long)n_choices, GM_SERVER_MAX_CHOICES);
+        return false;
+    }
+    if (gm_mem_alloc(&g->prompts, n, sizeof *g->prompts, "prompts", &err) != GM_OK ||
+        gm_mem_alloc(&g->texts, n, sizeof *g->texts, "prompts", &err) != GM_OK ||
+        gm_mem_alloc(&g->choices, n_choices, sizeof *g->choices, "answers", &err) != GM_OK) {
+        gm_reply_failure(x, NULL, &err);
+        return false;
+    }
+    g->n_prompts = n;
+    g->n_choices = (uint32_t)n_choices;
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        g->choices[i].index = i;
+        g->choices[i].prompt = i / (uint32_t)g->ask.n;
+    }
+    return true;
+}
+
+/* Nobody's choice: 32 bits, so that it can be typed again. */
+static uint64_t seed_of(const gm_ask *a)
+{
+    uint32_t random = 0;
+    if (a->seed) return (uint64_t)json_integer_value(a->seed);
+    return getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random ? random : 0;
+}
+
+void gm_generation_start(gm_exchange *x)
+{
+    gm_generation *const g = x->gen;
+    const gm_ask *const a = &g->ask;
+    gm_request_opts o = gm_request_opts_default(x->server->model);
+    o.sampling = a->sampling;
+    o.sampling.bias = a->biases;
+    o.sampling.n_bias = a->n_biases;
+    o.max_tokens = a->max_tokens > 0 ? (uint32_t)a->max_tokens : 0;
+    o.flags = g->flags;
+    o.n_top = a->n_top;
+    o.stop = a->stops;
+    o.n_stop = a->n_stops;
+    o.wake = gm_exchange_wake;
+    o.wake_ctx = x;
+    const uint64_t seed = seed_of(a);
+    x->open_s = gm_clock_s();
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        gm_choice *const c = &g->choices[i];
+        gm_err err = {0};
+        o.ids = g->prompts[c->prompt].at;
+        o.n_ids = g->prompts[c->prompt].n;
+        o.sampling.seed = seed + i % (uint32_t)a->n;
+        if (a->logprobs && !a->stream) c->logprobs = g->dialect->logprobs_new();
+        if (gm_request_open(&c->request, x->server->engine, &o, &err) != GM_OK) {
+            gm_generation_cancel(g);
+            gm_reply_failure(x, NULL, &err);
+            return;
+        }
+    }
+    x->tally.n_choices = g->n_choices;
+}
+
+/* ---- events ------------------------------------------------------------------------------ */
+
+/* A failure in the middle of a stream has no status left to say it with: it is an event. */
+static void fail(gm_exchange *x, unsigned status, const char *message)
+{
+    gm_generation *const g = x->gen;
+    gm_generation_cancel(g);
+    x->tally.finish = "error";
+    if (g->ask.stream) {
+        gm_sse_put(&x->out, gm_error_json(status, NULL, message));
+        snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
+        g->finished = true;
+    } else {
+        gm_reply_error(x, status, NULL, "%s", message);
+    }
+}
+
+static void put_choice(gm_exchange *x, json_t *choice)
+{
+    if (!choice || !gm_sse_put(&x->out, gm_openai_chunk(x, choice)))
+        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+}
+
+/* The end token has no text and is no part of the answer. */
+static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
+{
+    const bool drawn = ev->kind == GM_EVENT_TOKEN && !gm_model_ends(x->server->model, ev->id);
+    return x->gen->ask.logprobs && (drawn || ev->kind == GM_EVENT_PROMPT);
+}
+
+static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    const gm_dialect *const d = x->gen->dialect;
+    gm_delta delta = {.text = {ev->text ? ev->text : "", ev->len}};
+    if (!c->begun) {
+        c->begun = true;
+        json_t *const first = d->first(x, c);
+        if (first) put_choice(x, first);
+    }
+    if (wants_logprobs(x, ev)) {
+        delta.logprobs = d->logprobs_new();
+        if (!delta.logprobs || !d->logprobs_add(x, c, ev, delta.logprobs)) {
+            json_decref(delta.logprobs);
+            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+            return;
+        }
+    }
+    if (delta.text.len || delta.logprobs) put_choice(x, d->delta(x, c, &delta));
+    if (ev->kind != GM_EVENT_END) return;
+    delta = (gm_delta){.text = GM_STR(""), .finish = gm_openai_finish(ev)};
+    put_choice(x, d->delta(x, c, &delta));
+}
+
+static void keep_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    gm_strbuf_put(&c->text, (gm_str){ev->text ? ev->text : "", ev->len});
+    if (c->text.failed || (wants_logprobs(x, ev) &&
+                           (!c->logprobs || !x->gen->dialect->logprobs_add(x, c, ev, c->logprobs))))
+        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+}
+
+static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    gm_tally *const t = &x->tally;
+    if (ev->kind == GM_EVENT_TOKEN) {
+        const double wait_s = x->open_s - x->start_s + ev->queue_s;
+        gm_metrics_token(&x->server->metrics, ev, wait_s, c->last_s);
+        c->last_s = ev->decode_s;
+        if (t->first_s == 0) t->first_s = wait_s + ev->prefill_s;
+    }
+    if (ev->kind != GM_EVENT_END) return;
+    t->n_answer += ev->n_answer;
+    if (ev->queue_s > t->queue_s) t->queue_s = ev->queue_s;
+    if (!t->finish) t->finish = gm_openai_finish(ev);
+    if (c->index % (uint32_t)x->gen->ask.n) return;
+    t->n_prompt += ev->n_prompt;
+    t->n_cached += ev->n_cached;
+}
+
+static void take_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    if (x->gen->ask.stream)
+        stream_event(x, c, ev);
+    else
+        keep_event(x, c, ev);
+}
+
+/* Nothing comes before a prompt's first token, so no engine tells of it. */
+static void tell_first(gm_exchange *x, gm_choice *c)
+{
+    if (c->told || !(x->gen->flags & GM_REQUEST_PROMPT)) return;
+    c->told = true;
+    take_event(x, c,
+               &(gm_event){.kind = GM_EVENT_PROMPT,
+                           .id = x->gen->prompts[c->prompt].at[0],
+                           .logprob = NAN});
+}
+
+/* All that there is of one choice. */
+static void pump_choice(gm_exchange *x, gm_choice *c)
+{
+    gm_generation *const g = x->gen;
+    while (!c->ended && !g->finished && !x->reply.status) {
+        gm_event ev;
+        gm_err err = {0};
+        if (gm_request_poll(c->request, &ev, &err) != GM_OK) {
+            fail(x, gm_error_status(err.code), err.msg);
+            return;
+        }
+        if (ev.kind == GM_EVENT_NONE) return;
+        if (ev.kind == GM_EVENT_END && ev.reason == GM_END_CANCEL) {
+            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping");
+            return;
+        }
+        tell_first(x, c);
+        take_event(x, c, &ev);
+        tally_event(x, c, &ev);
+        if (ev.kind == GM_EVENT_END) {
+            c->end = ev;
+            c->ended = true;
+            g->n_ended++;
+        }
+    }
+}
+
+/* Every choice has ended. */
+static void finish(gm_exchange *x)
+{
+    gm_generation *const g = x->gen;
+    if (g->ask.stream) {
+        if (g->ask.include_usage && !gm_sse_put(&x->out, gm_openai_usage_chunk(x)))
+            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+        else
+            gm_sse_done(&x->out);
+        g->finished = true;
+        return;
+    }
+    json_t *const choices = json_array();
+    for (uint32_t i = 0; i < g->n_choices; i++)
+        json_array_append_new(choices, g->dialect->whole(x, &g->choices[i]));
+    gm_reply_json(x, json_array_size(choices) == g->n_choices ? gm_openai_whole(x, choices) : NULL);
+}
+
+void gm_generation_pump(gm_exchange *x)
+{
+    gm_generation *const g = x->gen;
+    if (g->finished || x->reply.status) return;
+    if (atomic_load(&x->late)) {
+        if (atomic_load(&x->server->stopping))
+            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping");
+        else
+            fail(x, MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)");
+        return;
+    }
+    if (atomic_exchange(&x->ping, 0) && g->ask.stream) gm_sse_ping(&x->out);
+    for (uint32_t i = 0; i < g->n_choices; i++)
+        pump_choice(x, &g->choices[i]);
+    if (!g->finished && !x->reply.status && g->n_ended == g->n_choices) finish(x);
+}
+
+/* ---- closing ----------------------------------------------------------------------------- */
+
+void gm_generation_cancel(gm_generation *g)
+{
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        if (g->choices[i].request) gm_request_cancel(g->choices[i].request);
+    }
+}
+
+void gm_generation_close(gm_generation *g)
+{
+    if (!g) return;
+    gm_generation_cancel(g); /* all of them first: then one wait serves all */
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        gm_request_close(g->choices[i].request);
+        gm_strbuf_deinit(&g->choices[i].text);
+        json_decref(g->choices[i].logprobs);
+    }
+    for (uint32_t i = 0; i < g->n_prompts; i++) {
+        gm_ids_deinit(&g->prompts[i]);
+        gm_text_deinit(&g->texts[i]);
+    }
+    gm_text_deinit(&g->token);
+    gm_mem_free(g->choices);
+    gm_mem_free(g->prompts);
+    gm_mem_free(g->texts);
+    gm_mem_free(g);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_SERVER_GENERATION_H
+#define GM_SERVER_GENERATION_H
+
+/* What the engine does for one exchange: a request for each choice, and the way
+ * from their events to a stream or to one object. A worker opens it; the I/O thread
+ * pumps it whenever there is news and the client can take more; the watcher may
+ * cancel it; the reaper closes it.
+ *
+ * Chat and completions are two dialects: what they share is here and in openai.c,
+ * what differs is in the table of functions that each of them gives. */
+
+#include "server/exchange.h"
+#include "server/fields.h"
+
+typedef struct gm_choice {
+    gm_request *request;
+    uint32_t index;
+    uint32_t prompt; /* which of the prompts                                      */
+    bool begun;      /* what comes before the first token was sent                */
+    bool told;       /* the prompt\'s first token was */
+    bool ended;
+    gm_event end;     /* its counts; the text is in `text`                         */
+    gm_strbuf text;   /* of a whole reply                                          */
+    json_t *logprobs; /* of a whole reply, where they are asked for                */
+    size_t offset;    /* characters of text before the next token                  */
+    double last_s;    /* the last token's decode_s                                 */
+} gm_choice;
+
+/* A piece of a choice for a stream. */
+typedef struct gm_delta {
+    gm_str text;
+    json_t *logprobs;   /* or NULL; the receiver owns it */
+    const char *finish; /* finish_reason, or NULL        */
+} gm_delta;
+
+typedef struct gm_dialect {
+    const char *object, *chunk; /* the "object" of a whole reply and of a stream's chunk */
+    json_t *(*logprobs_new)(void);
+    /* Adds one token's; false for lack of memory. */
+    bool (*logprobs_add)(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to);
+    /* What a stream's choice begins with, or has in every chunk; an element of "choices". */
+    json_t *(*first)(gm_exchange *x, gm_choice *c);
+    json_t *(*delta)(gm_exchange *x, gm_choice *c, const gm_delta *d);
+    json_t *(*whole)(gm_exchange *x, gm_choice *c);
+} gm_dialect;
+
+struct gm_generation {
+    const gm_dialect *dialect;
+    gm_ask ask;
+    uint32_t flags;  /* GM_REQUEST_*                    */
+    int64_t created; /* Unix time                       */
+    gm_ids *prompts; /* [n_prompts]                     */
+    gm_text *texts;  /* [n_prompts] as echo shows them  */
+    uint32_t n_prompts;
+    gm_choice *choices; /* [n_prompts * ask.n]            */
+    uint32_t n_choices, n_ended;
+    gm_text token; /* scratch: a token's bytes       */
+    bool finished; /* of a stream: [DONE] is out     */
+};
+
+/* Reads the body into x->gen->ask, with no prompt yet; false after filling x->reply. */
+bool gm_generation_read(gm_exchange *x, const gm_dialect *dialect, uint32_t in, const char *id);
+/* Room for n prompts. */
+bool gm_generation_prompts(gm_exchange *x, uint32_t n);
+/* Hands the prompts to the engine. On failure fills x->reply. */
+void gm_generation_start(gm_exchange *x);
+
+/* Takes events: into x->out where it streams, else into the choices and, at the end, x->reply. */
+void gm_generation_pump(gm_exchange *x);
+/* The engine is to stop. Any thread, once x->worked is set. */
+void gm_generation_cancel(gm_generation *g);
+/* Waits for the engine to let go; NULL is fine. */
+void gm_generation_close(gm_generation *g);
+
+#endif

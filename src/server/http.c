@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* libmicrohttpd's side: one thread with epoll serves every connection. It must never
+ * wait: bodies are read by workers, answers are freed by the reaper, and a
+ * connection whose bytes are not there yet is suspended until somebody wakes it.
+ *
+ *     headers -> checked (route, key, size)      head_arrived
+ *     body    -> gathered                         handle
+ *     all     -> a worker, asleep                 dispatch
+ *     woken   -> reply, or stream, or asleep      advance, give_stream
+ *     over    -> log line, reaper                 completed */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/generation.h"
+#include "server/router.h"
+#include "server/state.h"
+
+/* A stream's bytes that the kernel may hold for a reader: when they are full, it is slow. */
+#define SEND_BUFFER (64 << 10)
+#define BACKLOG     512
+
+/* ---- replies ----------------------------------------------------------------------------- */
+
+static const char *header(const gm_exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, name);
+}
+
+static void put_cors(const gm_exchange *x, struct MHD_Response *r)
+{
+    const char *const allowed = x->server->opts.cors, *const origin = header(x, "Origin");
+    if (!allowed || !origin) return;
+    MHD_add_response_header(r, "Vary", "Origin");
+    if (strcmp(allowed, "*") != 0 && strcmp(allowed, origin) != 0) return;
+    MHD_add_response_header(r, "Access-Control-Allow-Origin", allowed);
+    MHD_add_response_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    if (strcmp(x->method, "OPTIONS") != 0) return;
+    const char *const asked = header(x, "Access-Control-Request-Headers");
+    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(r, "Access-Control-Max-Age", "600");
+    if (asked) MHD_add_response_header(r, "Access-Control-Allow-Headers", asked);
+}
+
+static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD_Response *r)
+{
+    if (!r) return MHD_NO;
+    if (x->id[0]) MHD_add_response_header(r, "x-request-id", x->id);
+    put_cors(x, r);
+    if (atomic_load(&x->server->stopping)) MHD_add_response_header(r, "Connection", "close");
+    x->status = status;
+    const enum MHD_Result rc = MHD_queue_response(x->conn, status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result send_reply(gm_exchange *x)
+{
+    const gm_reply *const reply = &x->reply;
+    const gm_str body = gm_strbuf_str(&reply->body);
+    struct MHD_Response *const r = MHD_create_response_from_buffer(
+        body.len, (void *)(uintptr_t)(body.p ? body.p : ""), MHD_RESPMEM_MUST_COPY);
+    if (!r) return MHD_NO;
+    if (body.len) {
+        MHD_add_response_header(r, "Content-Type", reply->type ? reply->type : "application/json");
+    }
+    if (reply->allow) MHD_add_response_header(r, "Allow", reply->allow);
+    if (reply->ask_key) MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (reply->retry_s) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%u", reply->retry_s);
+        MHD_add_response_header(r, "Retry-After", seconds);
+    }
+    return send_response(x, reply->status, r);
+}
+
+/* ---- streams ----------------------------------------------------------------------------- */
+
+/* libmicrohttpd asks for more of a stream. */
+static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    gm_exchange *const x = cls;
+    (void)pos;
+    if (atomic_load(&x->gone)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (x->out_at == x->out.len) {
+        gm_strbuf_clear(&x->out);
+        x->out_at = 0;
+        atomic_store(&x->news, 0);
+        gm_generation_pump(x);
+        if (x->out.failed) return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    const size_t left = x->out.len - x->out_at, n = left < max ? left : max;
+    if (n == 0 && x->gen->finished) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (n == 0) {
+        gm_exchange_sleep(x);
+        return 0;
+    }
+    memcpy(buf, x->out.p + x->out_at, n);
+    x->out_at += n;
+    atomic_store(&x->lively, 1);
+    return (ssize_t)n;
+}
+
+static enum MHD_Result send_stream(gm_exchange *x)
+{
+    struct MHD_Response *const r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 8192, give_stream, x, NULL);
+    if (!r) return MHD_NO;
+    MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
+    MHD_add_response_header(r, "Cache-Control", "no-cache");
+    MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    return send_response(x, MHD_HTTP_OK, r);
+}
+
+/* ---- workers ----------------------------------------------------------------------------- */
+
+/* Reads the body and begins what it asks for. */
+static void work(gm_exchange *x)
+{
+    json_error_t why;
+    const gm_str body = gm_strbuf_str(&x->body);
+    x->json = json_loadb(body.p ? body.p : "", body.len,
+                         JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    if (x->json)
+        x->route->answer(x);
+    else if (json_error_code(&why) == json_error_out_of_memory)
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
+    else
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
+                       "the body is not JSON: %s at line %d, column %d", why.text, why.line,
+                       why.column);
+    atomic_store(&x->worked, 1);
+    if (x->gen && (atomic_load(&x->gone) || atomic_load(&x->late))) gm_generation_cancel(x->gen);
+    gm_exchange_wake(x);
+    gm_exchange_drop(x);
+}
+
+static void reap(gm_exchange *x)
+{
+    gm_server *const s = x->server;
+    const bool counted = x->put;
+    gm_exchange_free(x);
+    if (!counted) return;
+    pthread_mutex_lock(&s->lock);
+    if (--s->n_under_way == 0) pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void dispatch(gm_exchange *x)
+{
+    gm_server *const s = x->server;
+    pthread_mutex_lock(&s->lock);
+    s->n_under_way++;
+    pthread_mutex_unlock(&s->lock);
+    x->put = true;
+    atomic_fetch_add(&x->holders, 1);
+    gm_watcher_mark(&s->watcher, x->link, GM_LINK_BUSY);
+    gm_watcher_add(&s->watcher, x);
+    gm_crew_put(&s->workers, x);
+    gm_exchange_sleep(x);
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+static void refuse_unready(gm_exchange *x)
+{
+    const gm_server *const s = x->server;
+    x->reply.retry_s = 2;
+    if (atomic_load(&s->stopping)) {
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "the server is stopping");
+        return;
+    }
+    const uint64_t total = atomic_load(&s->load_total), done = atomic_load(&s->load_done);
+    gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "the model is loading: %.0f %%",
+                   total ? 100.0 * (double)done / (double)total : 0.0);
+}
+
+static bool is_json(const gm_exchange *x)
+{
+    const char *const type = header(x, "Content-Type");
+    const char *const coding = header(x, "Content-Encoding");
+    if (coding && strcasecmp(coding, "identity") != 0) return false;
+    if (!type) return true;
+    const size_t len = strcspn(type, "; \t");
+    return len == strlen("application/json") && strncasecmp(type, "application/json", len) == 0;
+}
+
+/* The headers are there. What is wrong with them is said now; a body that comes is still taken, so
+ * that the connection can be kept, unless it is too long. */
+static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char *method)
+{
+    gm_server *const s = x->server;
+    snprintf(x->method, sizeof x->method, "%s", method);
+    gm_strbuf_put(&x->path, gm_str_c(url));
+    if (x->path.failed) return MHD_NO;
+    x->route = gm_router_find(x);
+    const char *const length = header(x, "Content-Length");
+    if (!x->route) {
+    } else if (!x->route->open && !gm_keys_admit(&s->keys, header(x, "Authorization"))) {
+        x->reply.ask_key = true;
+        gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL,
+                       "a key is needed: Authorization: Bearer KEY");
+    } else if (!x->route->early && (!atomic_load(&s->ready) || atomic_load(&s->stopping))) {
+        refuse_unready(x);
+    } else if (strcmp(x->method, "POST") == 0 && !is_json(x)) {
+        gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
+                       "the body must be JSON as it is: Content-Type: application/json");
+    }
+    if (!length || strlen(length) < 8 || strtoull(length, NULL, 10) <= GM_SERVER_BODY_MAX)
+        return MHD_YES;
+    gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL,
+                   "the body has %.20s bytes, expected at most %u", length, GM_SERVER_BODY_MAX);
+    return send_reply(x);
+}
+
+/* All of the request is there, or a sleeper was woken. */
+static enum MHD_Result advance(gm_exchange *x)
+{
+    atomic_store(&x->news, 0);
+    if (x->put && !atomic_load(&x->worked)) {
+        gm_exchange_sleep(x);
+        return MHD_YES;
+    }
+    if (atomic_load(&x->gone)) return MHD_NO;
+    if (!x->reply.status && x->put && x->gen) {
+        if (x->gen->ask.stream) return send_stream(x);
+        gm_generation_pump(x);
+        if (!x->reply.status) gm_exchange_sleep(x);
+    } else if (!x->reply.status && strcmp(x->route->method, "POST") == 0) {
+        dispatch(x); /* from here on it is the worker's */
+        return MHD_YES;
+    } else if (!x->reply.status) {
+        x->route->answer(x);
+    }
+    return x->reply.status ? send_reply(x) : MHD_YES;
+}
+
+static enum MHD_Result take_body(gm_exchange *x, const char *data, size_t n)
+{
+    const size_t len = x->body.len;
+    if (x->reply.status) { /* refused already: it is read and forgotten */
+        x->n_dropped += n;
+        return x->n_dropped <= GM_SERVER_BODY_MAX ? MHD_YES : MHD_NO;
+    }
+    if (n <= GM_SERVER_BODY_MAX - len) gm_strbuf_put(&x->body, (gm_str){data, n});
+    if (x->body.failed)
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
+    else if (x->body.len == len)
+        gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body has more than %u bytes",
+                       GM_SERVER_BODY_MAX);
+    return MHD_YES;
+}
+
+static enum MHD_Result handle(void *cls, struct MHD_Connection *conn, const char *url,
+                              const char *method, const char *version, const char *data,
+                              size_t *size, void **con_cls)
+{
+    gm_exchange *const x = *con_cls;
+    (void)cls, (void)conn, (void)version;
+    if (!x) return MHD_NO;
+    if (!x->seen) {
+        x->seen = true;
+        return head_arrived(x, url, method);
+    }
+    if (*size == 0) return advance(x);
+    const enum MHD_Result rc = take_body(x, data, *size);
+    *size = 0;
+    return rc;
+}
+
+/* ---- connections ------------------------------------------------------------------------- */
+
+/* The first line of a request: here its exchange begins. */
+static void *line_arrived(void *cls, const char *uri, struct MHD_Connection *conn)
+{
+    gm_server *const s = cls;
+    gm_exchange *x = NULL;
+    (void)uri;
+    if (gm_mem_alloc(&x, 1, sizeof *x, "a request", NULL) != GM_OK) return NULL;
+    x->server = s;
+    x->conn = conn;
+    x->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    x->link = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    x->start_s = gm_clock_s();
+    x->deadline_s = x->start_s + s->opts.timeout_s;
+    atomic_store(&x->holders, 1);
+    gm_watcher_mark(&s->watcher, x->link, GM_LINK_READING);
+    return x;
+}
+
+static void completed(void *cls, struct MHD_Connection *conn, void **con_cls,
+                      enum MHD_RequestTerminationCode why)
+{
+    gm_server *const s = cls;
+    gm_exchange *const x = *con_cls;
+    (void)conn;
+    if (!x) return;
+    *con_cls = NULL;
+    gm_watcher_remove(&s->watcher, x);
+    gm_watcher_mark(&s->watcher, x->link, GM_LINK_IDLE);
+    const double seconds = gm_clock_s() - x->start_s;
+    /* A client may hang up as soon as it has the last byte, which the watcher sees too. */
+    atomic_store(&x->gone, why != MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    if (x->status || x->seen) {
+        gm_metrics_exchange(&s->metrics, x, seconds);
+        gm_record_put(x, x->status, seconds);
+    }
+    gm_exchange_drop(x);
+}
+
+static void connection_changed(void *cls, struct MHD_Connection *conn, void **context,
+                               enum MHD_ConnectionNotificationCode what)
+{
+    gm_server *const s = cls;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const int fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        *context = gm_watcher_open(&s->watcher, fd);
+    } else {
+        gm_watcher_close(&s->watcher, *context);
+        *context = NULL;
+    }
+}
+
+/* ---- the port ---------------------------------------------------------------------------- */
+
+static int listen_on(const struct addrinfo *a)
+{
+    const int one = 1, buffer = SEND_BUFFER;
+    const int fd =
+        socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    const int os = errno;
+    close(fd);
+    errno = os;
+    return -1;
+}
+
+static gm_status open_port(gm_server *s, gm_err *err)
+{
+    char port[8];
+    snprintf(port, sizeof port, "%u", s->opts.port);
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    const int rc = getaddrinfo(s->opts.host, port, &hints, &found);
+    if (rc) {
+        return gm_fail(err, rc == EAI_MEMORY ? GM_E_NOMEM : GM_E_IO, 0, "host %.80s: %s",
+                       s->opts.host, gai_strerror(rc));
+    }
+    for (const struct addrinfo *a = found; a && s->listen_fd < 0; a = a->ai_next)
+        s->listen_fd = listen_on(a);
+    const int os = errno;
+    freeaddrinfo(found);
+    if (s->listen_fd < 0) {
+        return gm_fail(err, GM_E_IO, os, "port %s of %.80s cannot be listened on: %s", port,
+                       s->opts.host, strerror(os));
+    }
+    struct sockaddr_storage at = {0};
+    socklen_t len = sizeof at;
+    getsockname(s->listen_fd, (struct sockaddr *)&at, &len);
+    s->port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                             : ((struct sockaddr_in *)&at)->sin_port);
+    return GM_OK;
+}
+
+gm_status gm_http_open(gm_server *s, gm_err *err)
+{
+    GM_TRY(open_port(s, err));
+    GM_TRY(gm_crew_init(&s->workers, 2, work, err));
+    GM_TRY(gm_crew_init(&s->reaper, 1, reap, err));
+    const bool tls = s->tls_cert.len > 0;
+    const struct MHD_OptionItem options[] = {
+        {MHD_OPTION_LISTEN_SOCKET, s->listen_fd, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, GM_SERVER_CONNECTIONS, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GM_SERVER_HEAD_MAX, NULL},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)completed, s},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connection_changed, s},
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)line_arrived, s},
+        {tls ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, s->tls_cert.p},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key.p},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    s->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0, NULL,
+        NULL, handle, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (s->daemon) return GM_OK;
+    return gm_fail(err, errno == ENOMEM ? GM_E_NOMEM : GM_E_IO, errno,
+                   tls ? "http: the daemon cannot be started; is %.80s a PEM "
+                         "certificate and %.80s its key?"
+                       : "http: the daemon cannot be started%.0s%.0s",
+                   tls ? s->opts.tls_cert : "", tls ? s->opts.tls_key : "");
+}
+
+void gm_http_close(gm_server *s)
+{
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    s->daemon = NULL;
+    if (s->listen_fd >= 0) close(s->listen_fd);
+    s->listen_fd = -1;
+    gm_crew_deinit(&s->workers);
+    gm_crew_deinit(&s->reaper);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* POST /v1/completions: text as it is, without the chat format. */
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "server/openai.h"
+#include "server/router.h"
+#include "server/state.h"
+#include "server/tokens.h"
+
+#define DEFAULT_MAX_TOKENS 16 /* OpenAI's */
+
+/* ---- log-probabilities ------------------------------------------------------------------- */
+
+static json_t *logprobs_new(void)
+{
+    return json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs",
+                     "text_offset");
+}
+
+/* A token's name: its text, or its bytes where these are no text. */
+static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
+{
+    const gm_str token = gm_openai_token(x, id, GM_DETOKENIZE_SPECIAL);
+    uint32_t cp = 0;
+    for (size_t i = 0, len = 0; i < token.len; i += len) {
+        len = gm_utf8_read(token.p + i, token.len - i, &cp);
+        if (len) continue;
+        size_t at = (size_t)snprintf(buf, size, "bytes:");
+        for (size_t k = 0; k < token.len && at + 5 < size; k++)
+            at += (size_t)snprintf(buf + at, size - at, "\\x%02x", (unsigned char)token.p[k]);
+        return (gm_str){buf, at};
+    }
+    return token;
+}
+
+static size_t characters(gm_str text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += ((unsigned char)text.p[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to)
+{
+    char buf[512];
+    json_t *const top = json_object();
+    for (uint32_t i = 0; i < ev->n_top; i++) {
+        const gm_str name = token_name(x, ev->top[i].id, buf, sizeof buf);
+        char key[512];
+        snprintf(key, sizeof key, "%.*s", (int)name.len, name.p);
+        json_object_set_new(top, key, gm_openai_logprob(ev->top[i].logprob));
+    }
+    const gm_str name = token_name(x, ev->id, buf, sizeof buf);
+    int bad =
+        json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
+    bad |= json_array_append_new(json_object_get(to, "text_offset"),
+                                 json_integer((json_int_t)c->offset));
+    c->offset += characters(gm_openai_token(x, ev->id, 0));
+    bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
+                                 gm_openai_logprob(ev->logprob));
+    bad |= json_array_append_new(json_object_get(to, "top_logprobs"),
+                                 ev->n_top ? top : (json_decref(top), json_null()));
+    return bad == 0;
+}
+
+/* ---- objects ----------------------------------------------------------------------------- */
+
+static json_t *choice_json(const gm_choice *c, gm_str text, json_t *logprobs, const char *finish)
+{
+    return json_pack("{s:o, s:i, s:o?, s:s?}", "text", gm_openai_text(text.p, text.len), "index",
+                     (int)c->index, "logprobs", logprobs, "finish_reason", finish);
+}
+
+static json_t *first(gm_exchange *x, gm_choice *c)
+{
+    const gm_text *const echo = &x->gen->texts[c->prompt];
+    if (echo->len == 0) return NULL;
+    return choice_json(c, (gm_str){echo->p, echo->len}, NULL, NULL);
+}
+
+static json_t *delta(gm_exchange *x, gm_choice *c, const gm_delta *d)
+{
+    (void)x;
+    return choice_json(c, d->text, d->logprobs, d->finish);
+}
+
+static json_t *whole(gm_exchange *x, gm_choice *c)
+{
+    const gm_text *const echo = &x->gen->texts[c->prompt];
+    gm_strbuf text = {0};
+    gm_strbuf_put(&text, (gm_str){echo->p ? echo->p : "", echo->len});
+    gm_strbuf_put(&text, gm_strbuf_str(&c->text));
+    json_t *const choice = text.failed
+                               ? NULL
+                               : choice_json(c, gm_strbuf_str(&text), json_incref(c->logprobs),
+                                             gm_openai_finish(&c->end));
+    gm_strbuf_deinit(&text);
+    return choice;
+}
+
+static const gm_dialect dialect = {
+    .object = "text_completion",
+    .chunk = "text_completion",
+    .logprobs_new = logprobs_new,
+    .logprobs_add = logprobs_add,
+    .first = first,
+    .delta = delta,
+    .whole = whole,
+};
+
+/* ---- prompts ----------------------------------------------------------------------------- */
+
+/* A prompt is a string, or an array of token ids; several are an array of either. */
+static uint32_t count_prompts(const json_t *prompt)
+{
+    if (!json_is_array(prompt)) return 1;
+    const json_t *const one = json_array_get(prompt, 0);
+    return json_is_string(one) || json_is_array(one) ? (uint32_t)json_array_size(prompt) : 1;
+}
+
+static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, gm_err *err)
+{
+    gm_generation *const g = x->gen;
+    gm_ids *const ids = &g->prompts[i];
+    const gm_model *const m = x->server->model;
+    if (json_is_string(prompt)) {
+        GM_TRY(gm_model_tokenize(m, json_string_value(prompt), json_string_length(prompt),
+                                 GM_TOKENIZE_BOS | GM_TOKENIZE_SPECIAL, ids, err));
+    } else if (json_is_array(prompt)) {
+        GM_TRY(gm_tokens_read(prompt, ids, "prompt", err));
+    } else {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "prompt is %s, expected a string, an array of token ids, or an array of "
+                       "either",
+                       prompt ? "none of these" : "missing");
+    }
+    return g->ask.echo ? gm_model_detokenize(m, ids->at, ids->n, 0, &g->texts[i], err) : GM_OK;
+}
+
+void gm_route_completions(gm_exchange *x)
+{
+    if (!gm_generation_read(x, &dialect, GM_IN_COMPLETIONS, "cmpl")) return;
+    gm_generation *const g = x->gen;
+    const json_t *const prompt = g->ask.prompt;
+    const uint32_t n = count_prompts(prompt);
+    if (g->ask.max_tokens < 0) g->ask.max_tokens = DEFAULT_MAX_TOKENS;
+    if (!gm_generation_prompts(x, n)) return;
+    const bool several = json_is_array(prompt) && !json_is_integer(json_array_get(prompt, 0));
+    for (uint32_t i = 0; i < n; i++) {
+        gm_err err = {0};
+        if (read_prompt(x, several ? json_array_get(prompt, i) : prompt, i, &err) == GM_OK)
+            continue;
+        gm_reply_failure(x, "prompt", &err);
+        return;
+    }
+    gm_generation_start(x);
+}

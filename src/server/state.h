@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_SERVER_STATE_H
+#define GM_SERVER_STATE_H
+
+/* The server as its own parts see it. */
+
+#include "server/crew.h"
+#include "server/keys.h"
+#include "server/metrics.h"
+#include "server/watcher.h"
+
+#define GM_SERVER_BODY_MAX    (16u << 20) /* bytes of a request's body                  */
+#define GM_SERVER_HEAD_MAX    (32u << 10) /* bytes of its headers, about                */
+#define GM_SERVER_CONNECTIONS 1000        /* at once                                    */
+#define GM_SERVER_MAX_CHOICES 128         /* answers to one request, all prompts of it  */
+
+struct gm_server {
+    gm_server_opts opts;
+    uint16_t port;
+    int listen_fd; /* -1 once it is closed */
+    struct MHD_Daemon *daemon;
+    gm_strbuf tls_cert, tls_key;
+    gm_keys keys;
+    gm_crew workers, reaper;
+    gm_watcher watcher;
+    gm_metrics metrics;
+    double start_s;
+    int64_t created; /* Unix time */
+
+    /* set by gm_server_start, before `ready` */
+    const gm_model *model;
+    gm_engine *engine;
+    gm_model_info info;
+    char model_name[256];
+    char fingerprint[64];
+
+    atomic_int ready, stopping;
+    _Atomic uint64_t load_done, load_total;
+
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    uint32_t n_under_way; /* exchanges from a worker's hands to the reaper's */
+};
+
+/* http.c: opens the port; the daemon's functions. */
+gm_status gm_http_open(gm_server *s, gm_err *err);
+void gm_http_close(gm_server *s);
+
+/* record.c: the log line of a finished exchange. */
+void gm_record_put(const gm_exchange *x, unsigned status, double seconds);
+
+#endif

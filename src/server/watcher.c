@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* Hang-ups come from an epoll set of the watcher's own, in which an exchange is known
+ * by a serial number: an event may be read after its exchange has gone, and another
+ * may lie at the same address by then. Times are looked at on every round, of which
+ * there are at least ten a second. */
+
+#include "server/watcher.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/generation.h"
+
+#define ROUND_MS  100
+#define IDLE_S    120.0 /* a connection may be kept without a request          */
+#define ARRIVAL_S 60.0  /* a request may take to arrive, from its first line on */
+
+/* ---- one round --------------------------------------------------------------------------- */
+
+/* The flag first, then the look at `worked`: the worker does the same the other way round, so one
+ * of the two cancels. */
+static void cancel(gm_exchange *x, atomic_int *why)
+{
+    atomic_store(why, 1);
+    if (atomic_load(&x->worked) && x->gen) gm_generation_cancel(x->gen);
+    gm_exchange_wake(x);
+}
+
+static void notice_hang_up(gm_watcher *w, uint64_t serial)
+{
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
+        if (x->serial != serial) continue;
+        w->n_gone++;
+        cancel(x, &x->gone);
+        return;
+    }
+}
+
+static void look_at_times(gm_watcher *w)
+{
+    const double now = gm_clock_s();
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
+        if (now > x->deadline_s && !atomic_load(&x->late)) cancel(x, &x->late);
+        if (now > x->ping_at_s) {
+            x->ping_at_s = now + w->ping_s;
+            if (!atomic_exchange(&x->lively, 0)) {
+                atomic_store(&x->ping, 1);
+                gm_exchange_wake(x);
+            }
+        }
+    }
+    for (const gm_link *l = w->links; l; l = l->after) {
+        if (!l->busy && now - l->since_s > (l->reading ? ARRIVAL_S : IDLE_S))
+            shutdown(l->fd, SHUT_RDWR);
+    }
+}
+
+static void *watcher_main(void *arg)
+{
+    gm_watcher *const w = arg;
+    struct epoll_event events[64];
+    for (;;) {
+        const int n = epoll_wait(w->epoll, events, 64, ROUND_MS);
+        pthread_mutex_lock(&w->lock);
+        bool stop = false;
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.u64 == 0)
+                stop = true;
+            else
+                notice_hang_up(w, events[i].data.u64);
+        }
+        if (!stop) look_at_times(w);
+        pthread_mutex_unlock(&w->lock);
+        if (stop) return NULL;
+    }
+}
+
+/* ---- exchanges --------------------------------------------------------------------------- */
+
+void gm_watcher_add(gm_watcher *w, gm_exchange *x)
+{
+    pthread_mutex_lock(&w->lock);
+    x->serial = ++w->serial;
+    x->ping_at_s = gm_clock_s() + w->ping_s;
+    x->watched_after = w->exchanges;
+    if (x->watched_after) x->watched_after->watched_before = x;
+    w->exchanges = x;
+    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = x->serial};
+    epoll_ctl(w->epoll, EPOLL_CTL_ADD, x->fd, &ev);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void gm_watcher_remove(gm_watcher *w, gm_exchange *x)
+{
+    pthread_mutex_lock(&w->lock);
+    if (x->serial) {
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, x->fd, NULL);
+        if (x->watched_after) x->watched_after->watched_before = x->watched_before;
+        if (x->watched_before)
+            x->watched_before->watched_after = x->watched_after;
+        else
+            w->exchanges = x->watched_after;
+        x->serial = 0;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void gm_watcher_cancel(gm_watcher *w, bool hang_up)
+{
+    pthread_mutex_lock(&w->lock);
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after)
+        cancel(x, hang_up ? &x->gone : &x->late);
+    for (const gm_link *l = w->links; hang_up && l; l = l->after)
+        shutdown(l->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- connections ------------------------------------------------------------------------- */
+
+gm_link *gm_watcher_open(gm_watcher *w, int fd)
+{
+    gm_link *l = NULL;
+    if (gm_mem_alloc(&l, 1, sizeof *l, "a connection", NULL) != GM_OK) return NULL;
+    l->fd = fd;
+    l->since_s = gm_clock_s();
+    pthread_mutex_lock(&w->lock);
+    l->after = w->links;
+    if (l->after) l->after->before = l;
+    w->links = l;
+    w->n_links++;
+    pthread_mutex_unlock(&w->lock);
+    return l;
+}
+
+void gm_watcher_close(gm_watcher *w, gm_link *l)
+{
+    if (!l) return;
+    pthread_mutex_lock(&w->lock);
+    if (l->after) l->after->before = l->before;
+    if (l->before)
+        l->before->after = l->after;
+    else
+        w->links = l->after;
+    w->n_links--;
+    pthread_mutex_unlock(&w->lock);
+    gm_mem_free(l);
+}
+
+void gm_watcher_mark(gm_watcher *w, gm_link *l, int state)
+{
+    if (!l) return;
+    pthread_mutex_lock(&w->lock);
+    l->since_s = gm_clock_s();
+    l->reading = state == GM_LINK_READING;
+    l->busy = state == GM_LINK_BUSY;
+    pthread_mutex_unlock(&w->lock);
+}
+
+uint32_t gm_watcher_links(gm_watcher *w)
+{
+    pthread_mutex_lock(&w->lock);
+    const uint32_t n = w->n_links;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+uint64_t gm_watcher_gone(gm_watcher *w)
+{
+    pthread_mutex_lock(&w->lock);
+    const uint64_t n = w->n_gone;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+/* ---- opening and closing ----------------------------------------------------------------- */
+
+gm_status gm_watcher_init(gm_watcher *w, double ping_s, gm_err *err)
+{
+    pthread_mutex_init(&w->lock, NULL);
+    w->ping_s = ping_s;
+    w->epoll = epoll_create1(EPOLL_CLOEXEC);
+    w->stop_fd = eventfd(0, EFD_CLOEXEC);
+    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 0};
+    if (w->epoll < 0 || w->stop_fd < 0 ||
+        epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->stop_fd, &ev) != 0 ||
+        pthread_create(&w->thread, NULL, watcher_main, w) != 0)
+        return gm_fail(err, GM_E_IO, 0, "server: the watcher's thread cannot be started");
+    w->has_thread = true;
+    return GM_OK;
+}
+
+void gm_watcher_deinit(gm_watcher *w)
+{
+    if (w->has_thread) {
+        eventfd_write(w->stop_fd, 1);
+        pthread_join(w->thread, NULL);
+    }
+    if (w->ping_s > 0) {
+        if (w->epoll >= 0) close(w->epoll);
+        if (w->stop_fd >= 0) close(w->stop_fd);
+        pthread_mutex_destroy(&w->lock);
+    }
+    *w = (gm_watcher){0};
+}

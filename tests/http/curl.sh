@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# HTTP as curl sees it: statuses, headers, keys, TLS, CORS, limits, signals, the log.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/cli/harness.bash
+. tests/http/harness.bash
+
+json='Content-Type: application/json'
+hello='{"model":"gemma-3-27b-pure-hardware","messages":[{"role":"user","content":"Hello"}]}'
+
+# A request: $status, $out (the body) and $head (the headers, in small letters).
+get() { # path, curl options...
+    last="curl $*"
+    status=$(curl -sS -m 60 -o "$dir/.out" -D "$dir/.head" -w '%{http_code}' "$url$1" "${@:2}" 2>"$dir/.err")
+    rc=$?
+    kept
+    head=$(tr -d '\r' <"$dir/.head" | tr 'A-Z' 'a-z')
+}
+status_is() { [ "$status" = "$1" ]; }
+head_has() { [[ $head == *"$1"* ]]; }
+head_lacks() { [[ $head != *"$1"* ]]; }
+is_error() { # status
+    check "should be $1" status_is "$1"
+    check "should be an error object" out_matches '^\{"error":\{"message":".+","type":"[a-z_]+","param":.+,"code":.+\}\}$'
+    check "should be JSON" head_has 'content-type: application/json'
+}
+metric() { curl -s "$url/metrics" "${@:2}" | sed -n "s/^gemmule_$1 //p"; }
+wait_for() { # command...
+    local i
+    for ((i = 0; i < 200; i++)); do "$@" && return; sleep 0.05; done
+    return 1
+}
+
+# ---- what is there -------------------------------------------------------------------------
+serve --ctx 512
+get /health
+check "healthy" status_is 200
+check "says so" out_has '"status":"ok"'
+get /v1/chat/completions -d "$hello" -H "$json"
+check "the founding documents' request works" status_is 200
+check "with an answer" out_has '"finish_reason":"'
+get /v1/models
+check "models" out_has '"object":"list"'
+check "with the context's length" out_has '"context_length":512'
+id=$(sed -nE 's/.*"data":\[\{"id":"([^"]*)".*/\1/p' "$dir/.out")
+get "/v1/models/${id// /%20}"
+check "one model" status_is 200
+get /v1/models/none
+is_error 404
+get /props
+check "properties" out_has '"default_sampling":{"temperature":'
+get /metrics
+check "metrics are text" head_has 'content-type: text/plain; version=0.0.4'
+check "histograms" out_matches 'gemmule_time_to_first_token_seconds_bucket\{le="\+Inf"\} 1'
+check "batches" out_has 'gemmule_batch_size_count'
+get /tokenize -H "$json" -d '{"content":"Hello <start_of_turn>","add_special":true,"with_pieces":true}'
+check "tokens with pieces" out_matches '^\{"tokens":\[\{"id":2,"piece":"<bos>"\}.*"<start_of_turn>"\}\],"count":[0-9]+\}$'
+get /tokenize -H "$json" -d '{"content":"Hello, world"}'
+get /detokenize -H "$json" -d "{\"tokens\":$(sed -nE 's/.*"tokens":(\[[^]]*\]).*/\1/p' "$dir/.out")}"
+check "and back" out_is '{"content":"Hello, world"}'
+get /detokenize -H "$json" -d '{"tokens":[1,2,99999999]}'
+is_error 400
+get /health --head
+check "HEAD" status_is 200
+
+
+# ---- what is not ---------------------------------------------------------------------------
+get /
+is_error 404
+get /v1/chat/completions
+is_error 405
+check "says what is allowed" head_has 'allow: post, options'
+get /health -X DELETE
+is_error 405
+get /v1/chat/completions -X OPTIONS
+check "OPTIONS" status_is 204
+check "no CORS unless asked for" head_lacks access-control
+for path in /etc/passwd /../../etc/passwd /v1/models/..%2f..%2fetc%2fpasswd //etc/passwd /.git/config; do
+    get "$path" --path-as-is
+    is_error 404
+done
+
+# ---- bodies --------------------------------------------------------------------------------
+bad() { # status, body, curl options...
+    get /v1/chat/completions -H "$json" -d "$2" "${@:3}"
+    is_error "$1"
+}
+bad 400 ''
+bad 400 '{'
+bad 400 '[]'
+bad 400 'null'
+bad 400 '{"messages":[{"role":"user","content":"a"}],"messages":[]}'
+bad 400 '{"messages":[{"role":"user","content":"a"}]} trailing'
+bad 400 $'{"messages":[{"role":"user","content":"\xff\xfe"}]}'
+bad 400 '{"messages":[{"role":"user","content":"\ud800"}]}'
+bad 400 '{"messages":{"role":"user"}}'
+bad 400 '{"messages":[{"role":"user","content":5}]}'
+bad 400 '{"messages":[{"role":"user"}]}'
+bad 400 '{"messages":[{"role":"assistant","content":"a"}]}'
+bad 400 "$(printf '[%.0s' {1..3000})"
+get /v1/chat/completions -d "$hello"
+is_error 415
+get /v1/chat/completions -d "$hello" -H 'Content-Type: text/plain'
+is_error 415
+get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Encoding: gzip'
+is_error 415
+get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H 'Content-Type: application/json; charset=utf-8'
+check "a type with parameters" status_is 200
+get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" -H 'Transfer-Encoding: chunked'
+check "a body in chunks" status_is 200
+get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" --http1.0
+check "HTTP/1.0" status_is 200
+head -c 17000000 /dev/zero | tr '\0' ' ' >"$dir/big"
+get /v1/chat/completions --data-binary @"$dir/big" -H "$json" -H 'Expect:'
+check "a body too long: 413" status_is 413
+get /v1/chat/completions --data-binary @"$dir/big" -H "$json" -H 'Transfer-Encoding: chunked' -H 'Expect:'
+check "in chunks too" status_is 413
+get /health -H "X-Long: $(head -c 60000 /dev/zero | tr '\0' x)"
+check "headers too long: 431" status_is 431
+
+# ---- the log -------------------------------------------------------------------------------
+get /v1/chat/completions -H "$json" -d "${hello%?},\"max_tokens\":2,\"ignore_eos\":true,\"user\":\"me\",\"metadata\":{\"job\":\"7\"}}"
+line=$(grep '"user":"me"' "$dir/serve.err")
+last=log out=$line
+check "one line for it" same "$(grep -c '"user":"me"' "$dir/serve.err")" 1
+check "with the counts" out_has '"completion_tokens":2'
+check "and the metadata" out_has '"metadata":{"job":"7"}'
+check "and no text of anybody's" same "$(grep -c Hello "$dir/serve.err")" 0
+
+# ---- gemmule top ---------------------------------------------------------------------------
+works "$G" top --port "$port" --once --interval 0.1
+check "top shows who runs" out_matches 'running +\[\.+\] +0\.0 %  0 of 8'
+check "and the model" out_has ' on cpu'
+check "and no escapes where there is no terminal" eval '[[ $out != *$'"'\\033'"'* ]]'
+refused 1 'no server answers' "$G" top --port 1 --once
+
+# ---- signals -------------------------------------------------------------------------------
+long="${hello%?},\"max_tokens\":400,\"ignore_eos\":true,\"stream\":true}"
+curl -sN "$url/v1/chat/completions" -H "$json" -d "$long" >"$dir/stream" &
+client=$!
+wait_for grep -q content "$dir/stream"
+stop_server
+wait $client
+check "SIGTERM lets what runs finish" rc_is 0
+check "to its last byte" same "$(tail -n 2 "$dir/stream")" 'data: [DONE]'
+check "the port is closed" eval '! curl -s "$url/health" >/dev/null'
+
+# ---- keys ----------------------------------------------------------------------------------
+printf '# keys\nfirst-key\n\n  second-key  \n' >"$dir/keys"
+serve --api-key option-key --api-key-file "$dir/keys"
+get /health
+check "health needs no key" status_is 200
+refused 1 'asks for a key' "$G" top --port "$port" --once
+works "$G" top --port "$port" --once --interval 0.1 --api-key first-key
+for path in /v1/models /metrics /props; do
+    get $path
+    is_error 401
+done
+check "says how" head_has 'www-authenticate: bearer'
+get /v1/models -H 'Authorization: Bearer first'
+is_error 401
+get /v1/models -H 'Authorization: Basic first-key'
+is_error 401
+for key in option-key first-key second-key; do
+    get /v1/models -H "Authorization: Bearer $key"
+    check "$key lets in" status_is 200
+done
+echo third-key >"$dir/keys"
+kill -HUP "$server_pid"
+third() { get /v1/models -H 'Authorization: Bearer third-key'; status_is 200; }
+check "SIGHUP reads the keys again" wait_for third
+get /v1/models -H 'Authorization: Bearer first-key'
+is_error 401
+: >"$dir/keys"
+kill -HUP "$server_pid"
+check "a file without keys is refused" wait_for grep -q 'the keys stay as they were' "$dir/serve.err"
+get /v1/models -H 'Authorization: Bearer third-key'
+check "and those before go on" status_is 200
+stop_server
+
+# ---- CORS, TLS -----------------------------------------------------------------------------
+serve --cors https://chat.example
+get /v1/chat/completions -X OPTIONS -H 'Origin: https://chat.example' -H 'Access-Control-Request-Headers: authorization, x-stainless-os'
+check "a preflight" status_is 204
+check "of the origin" head_has 'access-control-allow-origin: https://chat.example'
+check "with its headers" head_has 'access-control-allow-headers: authorization, x-stainless-os'
+get /v1/models -H 'Origin: https://evil.example'
+check "no other origin" head_lacks access-control-allow-origin
+stop_server
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
+serve --tls-cert "$dir/cert.pem" --tls-key "$dir/key.pem"
+url=https://127.0.0.1:$port
+get /v1/chat/completions -k -d "${hello%?},\"max_tokens\":2,\"stream\":true}" -H "$json"
+check "HTTPS" status_is 200
+check "streams" out_has 'data: [DONE]'
+stop_server
+refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
+refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
+
+# ---- the queue, time, keep-alive -----------------------------------------------------------
+serve --parallel 1 --queue 1 --timeout 2 --ctx 2048
+slow="${hello%?},\"max_tokens\":100000,\"ignore_eos\":true,\"stream\":true}"
+for i in 1 2; do
+    curl -sN --limit-rate 2000 "$url/v1/chat/completions" -H "$json" -d "$slow" >"$dir/slow$i" &
+done
+busy() { [ "$(metric requests_running)/$(metric requests_queued)" = 1/1 ]; }
+check "one runs and one waits" wait_for busy
+get /v1/chat/completions -H "$json" -d "$hello"
+is_error 429
+check "says when to come again" head_has 'retry-after: 1'
+get /health
+check "health is answered meanwhile" out_has '"queued":1'
+idle() { [ "$(metric requests_running)/$(metric requests_queued)" = 0/0 ]; }
+check "the time of both ends" wait_for idle
+check "and is counted" eval '[ "$(metric timeouts_total)" -ge 1 ]'
+stop_server
+check "ends with success" rc_is 0
+
+refused 2 'is no option' "$G" serve -m "$MODEL" word
+refused 1 'cannot be listened on' "$G" serve -m "$MODEL" --port 1 --host 192.0.2.1
+finish

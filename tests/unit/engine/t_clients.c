@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* What a server needs of the engine: events without waiting, a call when there are
+ * some, a queue with an end, counts, and answers that do not end by themselves. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "fixtures/forward.h"
+#include "fixtures/tinymodel.h"
+
+enum { CTX = 300 };
+
+static gm_model *model;
+static gm_err err;
+static int32_t ids[CTX];
+
+#define OK(call)                                      \
+    do {                                              \
+        err = (gm_err){0};                            \
+        if ((call) != GM_OK) fail_msg("%s", err.msg); \
+    } while (0)
+
+static int setup(void **state)
+{
+    if (tiny_setup(state) != 0) return -1;
+    tiny t;
+    tiny_init(&t, &(tiny_shape){.n_ctx = CTX});
+    model = tiny_open(&t, "model.gguf");
+    tiny_deinit(&t);
+    for (uint32_t i = 0; i < CTX; i++)
+        ids[i] = (int32_t)(tiny_random(3, i) % 500);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    gm_model_close(model);
+    return tiny_teardown(state);
+}
+
+static gm_engine *engine_of(uint32_t n_slots, uint32_t max_queue)
+{
+    gm_engine *e = NULL;
+    gm_engine_opts o = gm_engine_opts_default();
+    o.n_slots = n_slots;
+    o.max_queue = max_queue;
+    o.kv_type = "f32"; /* what forward_logprobs keeps */
+    OK(gm_engine_open(&e, model, &o, &err));
+    return e;
+}
+
+static gm_request_opts request_of(uint32_t n_ids, uint32_t max_tokens)
+{
+    gm_request_opts o = gm_request_opts_default(model);
+    o.ids = ids;
+    o.n_ids = n_ids;
+    o.max_tokens = max_tokens;
+    o.flags = GM_REQUEST_IGNORE_END;
+    o.sampling.seed = 7;
+    return o;
+}
+
+/* ---- events without waiting -------------------------------------------------------------- */
+
+static void count_wake(void *ctx)
+{
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+static void test_poll_gives_what_next_gives(void **state)
+{
+    (void)state;
+    static tiny_answer waited;
+    gm_engine *const e = engine_of(1, 0);
+    gm_request_opts o = request_of(40, 90);
+    tiny_run(e, &o, &waited);
+
+    atomic_int wakes = 0;
+    o.wake = count_wake;
+    o.wake_ctx = &wakes;
+    gm_request *r = NULL;
+    OK(gm_request_open(&r, e, &o, &err));
+    uint32_t n = 0;
+    int seen = 0;
+    gm_event ev = {0};
+    while (ev.kind != GM_EVENT_END) {
+        OK(gm_request_poll(r, &ev, &err));
+        if (ev.kind == GM_EVENT_TOKEN) {
+            assert_int_equal(ev.id, waited.id[n]);
+            n++;
+        } else if (ev.kind == GM_EVENT_NONE) {
+            while (atomic_load(&wakes) == seen) /* a missed wake-up would wait here for ever */
+                usleep(50);
+            seen = atomic_load(&wakes);
+        }
+    }
+    assert_int_equal(n, waited.n);
+    assert_true(atomic_load(&wakes) >= 90 / GM_SEQ_RING);
+    assert_true(ev.queue_s >= 0);
+    gm_request_close(r);
+    gm_engine_close(e);
+}
+
+/* ---- the queue --------------------------------------------------------------------------- */
+
+static void test_queue_has_an_end(void **state)
+{
+    (void)state;
+    gm_engine *const e = engine_of(1, 2);
+    gm_request_opts o = request_of(9, 200);
+    gm_request *r[3] = {NULL}, *no = NULL;
+    for (int i = 0; i < 3; i++) /* one runs until its ring is full, two wait */
+        OK(gm_request_open(&r[i], e, &o, &err));
+    assert_int_equal(gm_request_open(&no, e, &o, &err), GM_E_BUSY);
+    assert_null(no);
+    assert_non_null(strstr(err.msg, "1 requests run and 2 wait"));
+
+    gm_engine_stats s = {.size = sizeof s};
+    do {
+        usleep(1000);
+        gm_engine_stat(e, &s);
+    } while (s.n_parked == 0);
+    assert_int_equal(s.n_slots, 1);
+    assert_int_equal(s.n_running, 1);
+    assert_int_equal(s.n_queued, 2);
+    assert_int_equal(s.n_answer, GM_SEQ_RING);
+    assert_int_equal(s.n_prompt, 9);
+    assert_int_equal(s.n_steps, s.batch[0]);
+    assert_true(s.pages_used[0] > 0 && s.pages_used[0] <= s.pages[0]);
+
+    gm_request_close(r[1]); /* a place in the queue is free again */
+    OK(gm_request_open(&no, e, &o, &err));
+    gm_request_close(no);
+    gm_request_close(r[2]);
+    gm_request_close(r[0]);
+    gm_engine_stat(e, &s);
+    assert_int_equal(s.n_running + s.n_queued, 0);
+    gm_engine_close(e);
+}
+
+/* ---- the end ----------------------------------------------------------------------------- */
+
+/* With a bias that makes <eos> certain, the answer ends at once; or, asked not to, never. */
+static void test_ignore_end(void **state)
+{
+    (void)state;
+    static const gm_bias END[] = {{1, 1000}};
+    static tiny_answer a;
+    gm_engine *const e = engine_of(1, 0);
+    gm_request_opts o = request_of(5, 50);
+    o.sampling.bias = END;
+    o.sampling.n_bias = 1;
+    tiny_run(e, &o, &a);
+    assert_int_equal(a.n, 50);
+    assert_int_equal(a.reason, GM_END_LENGTH);
+    for (uint32_t i = 0; i < a.n; i++)
+        assert_true(a.id[i] != 1 && a.id[i] != 106);
+    o.flags = 0;
+    tiny_run(e, &o, &a);
+    assert_int_equal(a.n, 1);
+    assert_int_equal(a.reason, GM_END_STOP);
+    gm_engine_close(e);
+}
+
+/* ---- the prompt's own log-probabilities -------------------------------------------------- */
+
+/* Prompts shorter and longer than a step tells and than a ring holds, with and without an answer:
+ * every token's log-probability is that of the whole sequence in one step. */
+static void test_prompt_is_told(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = {1, 2, 17, 33, 100};
+    gm_engine *const e = engine_of(2, 0);
+    float *const lp = forward_logprobs(model, ids, 100, &(forward_opts){"cpu", 0});
+    for (size_t k = 0; k < 2 * sizeof lengths / sizeof *lengths; k++) {
+        const uint32_t n = lengths[k / 2], n_answer = k % 2 ? 3 : 0;
+        gm_request_opts o = request_of(n, n_answer);
+        o.n_top = 2;
+        o.flags |= GM_REQUEST_PROMPT | (n_answer ? 0 : GM_REQUEST_NO_ANSWER);
+        gm_request *r = NULL;
+        gm_event ev = {0};
+        OK(gm_request_open(&r, e, &o, &err));
+        for (uint32_t i = 1; i < n; i++) {
+            OK(gm_request_next(r, &ev, &err));
+            const float whole = lp[(i - 1) * 500 + (uint32_t)ids[i]];
+            assert_int_equal(ev.kind, GM_EVENT_PROMPT);
+            assert_int_equal(ev.id, ids[i]);
+            assert_true(fabsf(ev.logprob - whole) <= 1e-5f * (1 + fabsf(whole)));
+            assert_int_equal(ev.n_top, 2);
+            assert_true(ev.top[0].logprob >= ev.top[1].logprob);
+            assert_int_equal(ev.len, 0);
+        }
+        for (uint32_t i = 0; i < n_answer; i++) {
+            OK(gm_request_next(r, &ev, &err));
+            assert_int_equal(ev.kind, GM_EVENT_TOKEN);
+        }
+        OK(gm_request_next(r, &ev, &err));
+        assert_int_equal(ev.kind, GM_EVENT_END);
+        assert_int_equal(ev.reason, GM_END_LENGTH);
+        assert_int_equal(ev.n_prompt, n);
+        assert_int_equal(ev.n_answer, n_answer);
+        gm_request_close(r);
+    }
+    free(lp);
+    gm_engine_close(e);
+}
+
+/* ---- text -------------------------------------------------------------------------------- */
+
+static void test_detokenize(void **state)
+{
+    (void)state;
+    static const int32_t some[] = {2, 7, 238 + 0xC3, 106, 238 + 0xC3, 238 + 0xA9};
+    gm_text t = {0};
+    OK(gm_model_detokenize(model, some, 6, 0, &t, &err));
+    assert_string_equal(t.p, "p7\xEF\xBF\xBD\xC3\xA9"); /* one byte of a character, then a whole */
+    t.len = 0;
+    OK(gm_model_detokenize(model, some, 6, GM_DETOKENIZE_SPECIAL, &t, &err));
+    assert_string_equal(t.p, "<bos>p7\xEF\xBF\xBD<end_of_turn>\xC3\xA9");
+    t.len = 0;
+    OK(gm_model_detokenize(model, some, 3, GM_DETOKENIZE_BYTES, &t, &err));
+    assert_string_equal(t.p, "p7\xC3");
+    t.len = 0;
+    assert_int_equal(gm_model_detokenize(model, (const int32_t[]){5, 500}, 2, 0, &t, &err),
+                     GM_E_ARG);
+    assert_non_null(strstr(err.msg, "token 1 is 500, expected 0 to 499"));
+    assert_int_equal(t.len, 0);
+    gm_text_deinit(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_poll_gives_what_next_gives),
+        cmocka_unit_test(test_queue_has_an_end),
+        cmocka_unit_test(test_ignore_end),
+        cmocka_unit_test(test_prompt_is_told),
+        cmocka_unit_test(test_detokenize),
+    };
+    return cmocka_run_group_tests_name("t_clients", tests, setup, teardown);
+}
