@@ -10,6 +10,7 @@
 #include "plan/draw.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/fp16.h"
 
@@ -69,6 +70,36 @@ static uint32_t list_all(uint32_t *list, uint32_t n)
     return n;
 }
 
+/* The largest of n logits, -infinity where there is no number. In lanes, so that compilers may use
+ * vectors: which of equal zeros it is does not matter. */
+static float largest_of(const float *l, uint32_t n)
+{
+    enum { LANES = 16 };
+    float max[LANES], m = -INFINITY;
+    uint32_t i = 0;
+    for (uint32_t j = 0; j < LANES; j++)
+        max[j] = -INFINITY;
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++)
+            max[j] = l[i + j] > max[j] ? l[i + j] : max[j];
+    }
+    for (; i < n; i++)
+        m = l[i] > m ? l[i] : m;
+    for (uint32_t j = 0; j < LANES; j++)
+        m = max[j] > m ? max[j] : m;
+    return m;
+}
+
+/* The token before all others. */
+static uint32_t first_of(const float *l, uint32_t n)
+{
+    const float max = largest_of(l, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (l[i] == max) return i;
+    }
+    return 0; /* no logit is a number */
+}
+
 /* Lists tokens among which the first k are; answers how many. The row is cut into stretches and the
  * k-th best of their maxima is a bar that at least k tokens reach: two passes over the row, and a
  * heap of hundreds instead of 262144. */
@@ -81,10 +112,7 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
     uint32_t order[STRETCHES] = {0}, n_max = 0;
     for (uint32_t first = 0; first < n; first += len, n_max++) {
         const uint32_t end = first + len < n ? first + len : n;
-        float m = -INFINITY;
-        for (uint32_t i = first; i < end; i++)
-            m = l[i] > m ? l[i] : m;
-        max[n_max] = m;
+        max[n_max] = largest_of(l + first, end - first);
     }
     uint32_t left = list_all(order, n_max), bar = 0, m = 0;
     heap_make(max, order, n_max);
@@ -100,30 +128,19 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
 static void adjust(const float *logits, uint32_t n, const gm_draw_row *row, float *out)
 {
     const gm_draw *const d = row->draw;
-    for (uint32_t i = 0; i < n; i++) {
-        float l = logits[i];
-        if (row->counts) {
-            const gm_draw_count c = row->counts[i];
-            if (c.prompt || c.answer) l *= l > 0 ? d->inv_repeat : d->repeat;
-            if (c.answer) l = l - d->frequency * (float)c.answer - d->presence;
-        }
-        out[i] = l;
+    memcpy(out, logits, n * sizeof *out);
+    for (uint32_t i = 0; row->counts && i < n; i++) {
+        const gm_draw_count c = row->counts[i];
+        if (c.prompt || c.answer) out[i] *= out[i] > 0 ? d->inv_repeat : d->repeat;
+        if (c.answer) out[i] = out[i] - d->frequency * (float)c.answer - d->presence;
     }
     for (uint32_t i = 0; i < row->n_bias; i++)
         out[row->bias[i].id] += row->bias[i].bias;
-    for (uint32_t i = 0; i < n; i++) {
-        const bool out_of_mask = row->mask && !(row->mask[i / 32] >> (i % 32) & 1);
-        if (out_of_mask || isnan(out[i])) out[i] = -INFINITY;
+    for (uint32_t i = 0; row->mask && i < n; i++) {
+        if (!(row->mask[i / 32] >> (i % 32) & 1)) out[i] = -INFINITY;
     }
-}
-
-static uint32_t first_of(const float *l, uint32_t n)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++) {
-        if (before(l, i, best)) best = i;
-    }
-    return best;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = isnan(out[i]) ? -INFINITY : out[i];
 }
 
 /* What is drawn where every token is out or has no logit. */
@@ -186,6 +203,8 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
                        const gm_draw_scratch *scratch)
 {
     const gm_draw *const d = row->draw;
+    const bool as_they_are = d->inv_temp == 0 && !row->counts && !row->n_bias && !row->mask;
+    if (as_they_are) return first_of(logits, n);
     float *const l = scratch->adjusted;
     adjust(logits, n, row, l);
     const bool cuts =
