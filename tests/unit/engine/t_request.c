@@ -373,6 +373,7 @@ static void check_candidates(const gm_event *ev, const float *row, uint32_t n_to
     for (uint32_t i = 0; i < n_top; i++) {
         const gm_candidate *const c = &ev->top[i];
         assert_true(is_near(c->logprob, row[c->id]));
+        if (c->id == ev->id) assert_true(c->logprob == ev->logprob);
         if (i == 0) continue;
         const gm_candidate *const b = c - 1;
         assert_true(b->id != c->id && row[b->id] >= row[c->id]);
