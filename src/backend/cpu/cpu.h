@@ -80,7 +80,7 @@ typedef struct gm_lane {
     float *query;  /* [group, len] queries of a KV head, padded                            */
     float *part;   /* two pieces of attention: see cpu_attn.c                              */
     float *scores; /* [group, GM_PAGE_LEN]                                                  */
-    float *row;    /* [widest] a head's row for the cache, or what int8 left of a row       */
+    float *row;    /* [len] a head's row for the cache                                      */
     gm_draw_scratch draw;
 } gm_lane;
 
@@ -101,10 +101,10 @@ struct gm_exec {
     gm_values values;
     gm_phase *phases;
     size_t n_phases, cap_phases;
-    gm_tasks *tasks; /* [n_phases] */
-    bool *alone;     /* [n_phases] worker 0 does it, and the others go on */
-    bool shared;     /* some phase is not */
-    gm_acts acts;    /* of the value quantised last: [n_int8, rows, widest] */
+    gm_tasks *tasks;  /* [n_phases] */
+    bool *alone;      /* [n_phases] worker 0 does it, and the others go on */
+    bool shared;      /* some phase is not */
+    gm_acttile *acts; /* of the value quantised last: [tiles of a row][n_int8, rows] */
     gm_cpu_rope ropes[GM_CPU_ROPES];
     uint32_t n_ropes;
     float **norm_of;     /* [n weights] a norm's weights as float32, NULL for others           */

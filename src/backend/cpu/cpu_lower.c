@@ -174,11 +174,6 @@ static gm_status alloc_lane(gm_exec *ex, gm_lane *l, uint32_t group, uint32_t vo
 {
     const uint32_t rows = ex->bucket.rows > ex->bucket.outs ? ex->bucket.rows : ex->bucket.outs;
     const size_t len = ex->kv ? ex->kv->len : 0;
-    size_t widest = 0;
-    for (size_t i = 0; i < ex->n_phases; i++) {
-        const size_t cols = ex->plan->vals[ex->phases[i].quantise].cols;
-        if (cols > widest) widest = cols;
-    }
     GM_TRY(gm_mem_alloc_aligned(&l->panel, 1, sizeof *l->panel, "a panel", err));
     GM_TRY(gm_mem_alloc_aligned(&l->tile, GM_PANEL_ROWS, GM_TILE_ROW_MAX, "a tile", err));
     GM_TRY(gm_mem_alloc(&l->acc, 2 * GM_ACT_INT8_TWICE * (size_t)rows * GM_PANEL_ROWS,
@@ -187,7 +182,7 @@ static gm_status alloc_lane(gm_exec *ex, gm_lane *l, uint32_t group, uint32_t vo
     GM_TRY(gm_mem_alloc(&l->part, 2 * (size_t)ex->part_len, sizeof *l->part, "attention", err));
     GM_TRY(gm_mem_alloc(&l->scores, (size_t)group * (GM_PAGE_LEN + 1), sizeof *l->scores, "scores",
                         err));
-    GM_TRY(gm_mem_alloc(&l->row, widest > len ? widest : len, sizeof *l->row, "a row", err));
+    GM_TRY(gm_mem_alloc(&l->row, len, sizeof *l->row, "a row", err));
     GM_TRY(gm_mem_alloc(&l->draw.adjusted, vocab, sizeof *l->draw.adjusted, "the draw", err));
     return gm_mem_alloc(&l->draw.order, vocab, sizeof *l->draw.order, "the draw", err);
 }
@@ -200,12 +195,11 @@ static gm_status alloc_acts(gm_exec *ex, gm_err *err)
         const gm_phase *const ph = &ex->phases[i];
         if (!ph->quantise) continue;
         const size_t rows = ph->rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
-        const size_t n = ph->n_int8 * rows * ex->plan->vals[ph->quantise].cols;
+        const size_t cols = ex->plan->vals[ph->quantise].cols;
+        const size_t n = ph->n_int8 * rows * ((cols + GM_PANEL_COLS - 1) / GM_PANEL_COLS);
         if (n > most) most = n;
     }
-    GM_TRY(gm_mem_alloc(&ex->acts.q, most, 1, "activations", err));
-    return gm_mem_alloc(&ex->acts.block, most / GM_ACT_BLOCK, sizeof *ex->acts.block, "activations",
-                        err);
+    return gm_mem_alloc_aligned(&ex->acts, most, sizeof *ex->acts, "activations", err);
 }
 
 static uint32_t vocab_of(const gm_plan *p)
@@ -261,8 +255,7 @@ void gm_cpu_drop(gm_exec *ex)
     gm_values_deinit(&ex->values);
     gm_mem_free(ex->lanes);
     gm_mem_free(ex->norm_of);
-    gm_mem_free(ex->acts.q);
-    gm_mem_free(ex->acts.block);
+    gm_mem_free(ex->acts);
     gm_mem_free(ex->parts);
     gm_mem_free(ex->out);
     gm_mem_free(ex->top);

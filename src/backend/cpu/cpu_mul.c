@@ -9,7 +9,8 @@
 #include "backend/cpu/cpu.h"
 
 #define MANY_COLUMNS  8
-#define RUNS_A_WORKER 4 /* runs that a phase is cut into, a worker: evens out unequal cores */
+#define RUNS_A_WORKER 4 /* runs that a phase is cut into, a worker: evens out unequal cores  */
+#define SHORT_RUNS    4 /* times as many with many columns, where memory is not waited for */
 
 static void fetch(const uint8_t *from, size_t size)
 {
@@ -28,9 +29,9 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
     const uint8_t *const panel = tiled->tiles + p * GM_PANEL_ROWS * gm_tensor_row_size(t);
     const gm_tilesrc src = settled ? (gm_tilesrc){0} : gm_tilesrc_of(t, p);
     const size_t k = gm_tensor_cols(t);
-    const gm_acts x = {ex->acts.q, ex->acts.block, k};
+    const gm_acttile *x = ex->acts;
     memset(acc, 0, n_cols * GM_PANEL_ROWS * sizeof *acc);
-    for (size_t k0 = 0, off = 0; k0 < k; k0 += GM_PANEL_COLS) {
+    for (size_t k0 = 0, off = 0; k0 < k; k0 += GM_PANEL_COLS, x += n_cols) {
         const size_t left = (k - k0) / GM_ACT_BLOCK;
         const uint32_t n_blocks = left < GM_PANEL_BLOCKS ? (uint32_t)left : GM_PANEL_BLOCKS;
         const size_t n = n_blocks * GM_ACT_BLOCK / t->type->block_len;
@@ -43,8 +44,7 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
         ex->be->k.mul[t->type->id](&(gm_tilemul){.tile = tile,
                                                  .n_blocks = n_blocks,
                                                  .panel = lane->panel,
-                                                 .x = &x,
-                                                 .k0 = k0,
+                                                 .x = x,
                                                  .n_cols = n_cols,
                                                  .acc = acc});
         off += size;
@@ -99,10 +99,24 @@ static uint32_t n_columns(const gm_exec *ex, const gm_op *op)
     return ex->plan->vals[op->out].rows == GM_ROWS_OUT ? ex->step->n_outs : ex->step->n_rows;
 }
 
+/* A panel's sums to rows of the op's output. Whole panels are copied by a size that the compiler
+ * knows, in two registers instead of eight turns of a loop. */
+static void put(gm_exec *ex, const gm_op *op, uint32_t p, uint32_t n_cols, const float *acc)
+{
+    const uint32_t first = p * GM_PANEL_ROWS, left = ex->plan->vals[op->out].cols - first;
+    for (uint32_t c = 0; c < n_cols; c++, acc += GM_PANEL_ROWS) {
+        float *const to = gm_cpu_row(ex, op->out, c) + first;
+        if (left >= GM_PANEL_ROWS)
+            memcpy(to, acc, GM_PANEL_ROWS * sizeof *acc);
+        else
+            memcpy(to, acc, left * sizeof *acc);
+    }
+}
+
 /* Panel p of the op's output. */
 static void product(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
 {
-    const uint32_t n_cols = n_columns(ex, op), width = ex->plan->vals[op->out].cols;
+    const uint32_t n_cols = n_columns(ex, op);
     float *const acc = lane->acc;
     float *const up = acc + (size_t)n_cols * GM_ACT_INT8_TWICE * GM_PANEL_ROWS;
     panel(ex, op, 0, p, n_cols, lane, acc);
@@ -110,10 +124,7 @@ static void product(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
         panel(ex, op, 1, p, n_cols, lane, up);
         ex->be->k.gelu_mul(up, (size_t)n_cols * GM_PANEL_ROWS, acc);
     }
-    const uint32_t first = p * GM_PANEL_ROWS;
-    const uint32_t n = width - first < GM_PANEL_ROWS ? width - first : GM_PANEL_ROWS;
-    for (uint32_t c = 0; c < n_cols; c++)
-        memcpy(gm_cpu_row(ex, op->out, c) + first, acc + c * GM_PANEL_ROWS, n * sizeof *acc);
+    put(ex, op, p, n_cols, acc);
 }
 
 static uint32_t n_panels(const gm_exec *ex, const gm_op *op)
@@ -133,11 +144,13 @@ static void run(gm_exec *ex, const gm_phase *ph, uint32_t first, uint32_t n, gm_
 
 void gm_cpu_products(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t worker)
 {
+    const uint32_t n_cols = n_columns(ex, ph->op[0]);
     uint32_t total = 0, first = 0;
-    if (n_columns(ex, ph->op[0]) == 0) return; /* a step without outputs needs no head */
+    if (n_cols == 0) return; /* a step without outputs needs no head */
     for (uint32_t i = 0; i < ph->n_ops; i++)
         total += n_panels(ex, ph->op[i]);
-    const uint32_t cut = gm_workers_n(ex->be->workers) * RUNS_A_WORKER;
+    const uint32_t cut =
+        gm_workers_n(ex->be->workers) * RUNS_A_WORKER * (n_cols < MANY_COLUMNS ? 1 : SHORT_RUNS);
     for (uint32_t n; (n = gm_tasks_take(tasks, total, (total + cut - 1) / cut, &first));)
         run(ex, ph, first, n, &ex->lanes[worker]);
 }

@@ -156,21 +156,32 @@ static uint32_t n_rows_of(const gm_exec *ex, const gm_phase *ph)
     return ph->rows == GM_ROWS_ALL ? ex->step->n_rows : ex->step->n_outs;
 }
 
-/* The row of ph->quantise as ph->n_int8 rows, each of what those before it left. The k-th rows of
- * all are together. */
-static void quantise(gm_exec *ex, const gm_phase *ph, uint32_t row, float *rest)
+/* What int8 left of n activations. */
+static void rest_of(const float *x, size_t n, const gm_actblock *block, float *rest)
 {
-    const size_t n = ex->plan->vals[ph->quantise].cols;
-    const gm_acts *const a = &ex->acts;
-    const float *x = gm_cpu_row(ex, ph->quantise, row);
-    for (uint32_t k = 0; k < ph->n_int8; k++) {
-        const size_t at = (k * (size_t)n_rows_of(ex, ph) + row) * n;
-        int8_t *const q = a->q + at;
-        gm_actblock *const block = a->block + at / GM_ACT_BLOCK;
-        ex->be->k.quantise(x, n, q, block);
-        for (size_t i = 0; k + 1 < ph->n_int8 && i < n; i++)
-            rest[i] = x[i] - block[i / GM_ACT_BLOCK].scale * (float)q[i];
-        x = rest;
+    for (size_t i = 0; i < n; i++) {
+        const gm_actblock *const b = &block[i / GM_ACT_BLOCK];
+        rest[i] = x[i] - b->scale * (float)b->q[i % GM_ACT_BLOCK];
+    }
+}
+
+/* The row of ph->quantise as ph->n_int8 columns, each of what those before it left. The k-th columns
+ * of all rows are together. */
+static void quantise(gm_exec *ex, const gm_phase *ph, uint32_t row)
+{
+    const size_t cols = ex->plan->vals[ph->quantise].cols, n_rows = n_rows_of(ex, ph);
+    const float *const from = gm_cpu_row(ex, ph->quantise, row);
+    gm_acttile *tile = ex->acts + row;
+    float rest[GM_PANEL_COLS];
+    for (size_t at = 0; at < cols; at += GM_PANEL_COLS) {
+        const size_t n = cols - at < GM_PANEL_COLS ? cols - at : GM_PANEL_COLS;
+        const float *x = from + at;
+        for (uint32_t k = 0; k < ph->n_int8; k++, tile += n_rows) {
+            ex->be->k.quantise(x, n, tile->block);
+            if (k + 1 == ph->n_int8) continue;
+            rest_of(x, n, tile->block, rest);
+            x = rest;
+        }
     }
 }
 
@@ -180,6 +191,6 @@ void gm_cpu_rows(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t work
     while (gm_tasks_take(tasks, n_rows_of(ex, ph), 1, &row)) {
         for (uint32_t i = 0; i < ph->n_ops; i++)
             row_op(ex, ph->op[i], row, &ex->lanes[worker]);
-        if (ph->quantise) quantise(ex, ph, row, ex->lanes[worker].row);
+        if (ph->quantise) quantise(ex, ph, row);
     }
 }

@@ -48,7 +48,7 @@ typedef struct gm_kernels {
     void (*dots[GM_KERNEL_TYPES])(const gm_floatmul *a); /* by gm_qtype: F32, F16, BF16 */
 
     /* Activations to int8 as quant/dot.h says. */
-    void (*quantise)(const float *x, size_t n, int8_t *q, gm_actblock *block);
+    void (*quantise)(const float *x, size_t n, gm_actblock *out);
 
     /* y = x * (w + offset) / sqrt(mean(x^2) + eps); y may be x. */
     void (*norm)(const float *x, const float *w, size_t n, float eps, float offset, float *y);

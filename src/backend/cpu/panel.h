@@ -4,17 +4,17 @@
 
 /* How products of quantised weights are computed.
  *
- * Weights lie in tiles of sixteen rows and 256 columns (tile.h). A tile is taken apart
- * into L1 and multiplied with every column of activations before the next one is
- * touched. So one kernel for each format works from one sequence to five hundred rows of
- * a prompt.
+ * Weights lie in tiles of sixteen rows and 256 columns (tile.h). A tile is multiplied
+ * with every column of activations before the next one is touched. So one kernel for
+ * each format works from one sequence to five hundred rows of a prompt.
  *
  *     code[block][k / 4][row][k % 4]      a 512-bit register is 16 rows x 4 columns,
  *                                         which is what VPDPBUSD multiplies with four
  *                                         activations; a lane ends up with the whole sum
  *                                         of its row's block of 32
  *
- * Codes are unsigned: code = q + zero. The sums are those of quant/dot.h, and the
+ * Scales of a tile are put into L1 once. Codes are too in portable C; with registers they
+ * are cut from the tile for every few columns, which costs less than keeping them. Codes are unsigned: code = q + zero. The sums are those of quant/dot.h, and the
  * float operations too, one by one in the same order, so a result equals ref-int8's
  * to the last bit on every rung, for every number of columns. */
 
@@ -42,30 +42,28 @@ typedef struct gm_panel {
     int32_t sc[GM_PANEL_BLOCKS][2][GM_PANEL_ROWS], m[GM_PANEL_BLOCKS][2][GM_PANEL_ROWS];
 } gm_panel;
 
-/* What goes with a block of 32 activations: its scale, and sums for zero and minima. */
+/* Thirty-two activations as int8 with their scale, and sums for zero and minima: a line of the
+ * cache, so that one load brings all of it, and cores that write neighbours do not meet. */
 typedef struct gm_actblock {
+    _Alignas(64) int8_t q[GM_ACT_BLOCK];
     float scale;
     int32_t sum;
     int32_t half[2]; /* sums of its groups of 16 */
 } gm_actblock;
 
-/* Activations of several columns (rows of the batch) as int8. */
-typedef struct gm_acts {
-    int8_t *q;          /* [n, k]      */
-    gm_actblock *block; /* [n, k / 32] */
-    size_t k;
-} gm_acts;
+/* The activations of one column (a row of the batch) that meet a tile. */
+typedef struct gm_acttile {
+    gm_actblock block[GM_PANEL_BLOCKS];
+} gm_acttile;
 
-/* Adds the products of a tile, whose first column is k0, to acc. Formats with blocks of 256 always
- * have n_blocks = 8. */
+/* Adds the products of a tile to acc. Formats with blocks of 256 always have n_blocks = 8. */
 typedef struct gm_tilemul {
     const uint8_t *tile;
-    uint32_t n_blocks; /* of 32 columns */
-    gm_panel *panel;   /* room to take it apart */
-    const gm_acts *x;
-    size_t k0;
-    uint32_t n_cols; /* 1 at least */
-    float *acc;      /* [n_cols, 16] */
+    uint32_t n_blocks;   /* of 32 columns */
+    gm_panel *panel;     /* room to take it apart */
+    const gm_acttile *x; /* [n_cols] */
+    uint32_t n_cols;     /* 1 at least */
+    float *acc;          /* [n_cols, 16] */
 } gm_tilemul;
 typedef void gm_tilemul_fn(const gm_tilemul *a);
 

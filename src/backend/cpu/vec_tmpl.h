@@ -164,9 +164,9 @@ DOTS(dots_bf16, GM_QTYPE_BF16)
 
 /* ---- rows ------------------------------------------------------------------------------ */
 
-static void NAME(quantise)(const float *x, size_t n, int8_t *q, gm_actblock *block)
+static void NAME(quantise)(const float *x, size_t n, gm_actblock *out)
 {
-    for (size_t i = 0; i < n; i += 32) {
+    for (size_t i = 0; i < n; i += 32, out++) {
         const vf a = load(x + i), b = load(x + i + 16);
         /* x - x is 0 for finite x, else NaN: such a block gets a NaN scale, so it is seen. */
         const vf odd = (a - a) + (b - b);
@@ -176,14 +176,17 @@ static void NAME(quantise)(const float *x, size_t n, int8_t *q, gm_actblock *blo
         const vf by = splat(finite && max > 0 && up <= 3.402823466e38f ? up : 0);
         const vi qa = to_int(finite ? a * by : splat(0)), qb = to_int(finite ? b * by : splat(0));
         const vi8 ca = __builtin_convertvector(qa, vi8), cb = __builtin_convertvector(qb, vi8);
-        memcpy(q + i, &ca, 16);
-        memcpy(q + i + 16, &cb, 16);
+        memcpy(out->q, &ca, 16);
+        memcpy(out->q + 16, &cb, 16);
         int32_t sa = 0, sb = 0;
         for (int j = 0; j < 16; j++) {
             sa += qa[j];
             sb += qb[j];
         }
-        block[i / 32] = (gm_actblock){finite ? max / 127.0f : NAN, sa + sb, {sa, sb}};
+        out->scale = finite ? max / 127.0f : NAN;
+        out->sum = sa + sb;
+        out->half[0] = sa;
+        out->half[1] = sb;
     }
 }
 
@@ -336,12 +339,11 @@ static void NAME(kv_store_f16)(const float *x, size_t len, uint8_t *row)
 static void NAME(kv_store_q8_0)(const float *x, size_t len, uint8_t *row)
 {
     for (size_t i = 0; i < len; i += 32) {
-        int8_t q[32];
         gm_actblock block;
-        NAME(quantise)(x + i, 32, q, &block);
+        NAME(quantise)(x + i, 32, &block);
         const uint16_t d = gm_f32_to_f16(block.scale);
         memcpy(row + i / 32 * 34, &d, sizeof d);
-        memcpy(row + i / 32 * 34 + 2, q, sizeof q);
+        memcpy(row + i / 32 * 34 + 2, block.q, sizeof block.q);
     }
 }
 

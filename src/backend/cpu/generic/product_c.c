@@ -41,15 +41,13 @@ static void unpack(gm_qtype type, const uint8_t *tile, uint32_t n_blocks, gm_pan
 /* S and M of one row's block. */
 static gm_blocksum block_sum(const gm_tilemul *a, int32_t zero, uint32_t b, uint32_t r, size_t col)
 {
-    const gm_acts *const x = a->x;
+    const gm_actblock *const x = &a->x[col].block[b];
     gm_blocksum s = {0, 0};
     for (uint32_t half = 0; half < 2; half++) {
-        const size_t k = a->k0 + (size_t)b * GM_ACT_BLOCK + half * GM_QGROUP;
-        const int8_t *const xq = x->q + col * x->k + k;
-        const int32_t sum = x->block[(col * x->k + k) / GM_ACT_BLOCK].half[half];
+        const int32_t sum = x->half[half];
         int32_t p = -zero * sum;
         for (uint32_t i = 0; i < GM_QGROUP; i++)
-            p += a->panel->code[b][4 * half + i / 4][r][i % 4] * xq[i];
+            p += a->panel->code[b][4 * half + i / 4][r][i % 4] * x->q[half * GM_QGROUP + i];
         s.s += a->panel->sc[b][half][r] * p;
         s.m += a->panel->m[b][half][r] * sum;
     }
@@ -61,7 +59,7 @@ static void mul(const gm_tilemul *a, gm_qtype type)
     const int32_t zero = gm_panel_zero(type);
     unpack(type, a->tile, a->n_blocks, a->panel);
     for (uint32_t c = 0; c < a->n_cols; c++) {
-        const gm_actblock *const x = a->x->block + (c * a->x->k + a->k0) / GM_ACT_BLOCK;
+        const gm_actblock *const x = a->x[c].block;
         for (uint32_t b = 0; b < a->n_blocks; b++) {
             for (uint32_t r = 0; r < GM_PANEL_ROWS; r++) {
                 const gm_blocksum s = block_sum(a, zero, b, r, c);

@@ -13,10 +13,11 @@
 
 typedef __m256i V;
 typedef __m256 F;
-#define LANES            8
-#define COLUMNS          3
-#define V_WIDE_IS_SIGNED true
-#define NAME(x)          x##_avx2
+#define LANES                      8
+#define COLUMNS                    3
+#define FOR_COLUMNS(X, name, type) X(name, type, 1) X(name, type, 2) X(name, type, 3)
+#define V_WIDE_IS_SIGNED           true
+#define NAME(x)                    x##_avx2
 
 static inline V v_and(V a, V b)
 {

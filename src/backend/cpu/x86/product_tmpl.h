@@ -6,7 +6,8 @@
  *
  *     V, F, LANES         registers of integers and of floats, and how many rows they
  *                         hold, 4 bytes each
- *     COLUMNS             columns that share a load of codes: as many as registers allow
+ *     COLUMNS             columns that share codes: as many as registers allow
+ *     FOR_COLUMNS(X, ..)  X(.., 1) to X(.., COLUMNS)
  *     v_and v_or v_xor v_srl v_sll v_sra v_add32 v_sub32 v_mul32 v_set8 v_set32
  *     v_shuffle8 v_set_table v_load (any alignment) v_store (aligned)
  *     v_half(p, v)        the f16 in each lane's low half, as floats, to memory
@@ -20,8 +21,9 @@
  * A format is two functions, both told the type as a constant: `scales` fills the
  * panel's numbers for a tile, and `code` gives four columns of sixteen rows in a
  * register. Everything happens within lanes: a row's bytes never leave its lane, and bit
- * fields of all rows are cut at once. With few columns codes go from `code` straight
- * into the multiplier; with many they are put into the panel once and read from there.
+ * fields of all rows are cut at once. Codes go from `code` straight into the multiplier;
+ * with more columns than registers they are cut again for the next ones, on ports that
+ * the multiplier leaves free.
  * A block's words are counted as tile.h says: its bytes by fours, without the lone f16.
  * Byte layouts are drawn in quant/unpack*.c. */
 
@@ -234,12 +236,20 @@ INLINE void scales(gm_qtype type, const uint8_t *tile, const uint8_t *t, uint32_
 
 /* ---- products ---------------------------------------------------------------------------- */
 
-/* What `zero` added to a sum of codes times activations whose own sum is `sum`. */
-INLINE V less_zero(V p, gm_qtype type, const int32_t *sum)
+/* Whether scales go with groups of 16. */
+INLINE bool has_groups(gm_qtype type)
+{
+    const gm_panelkind kind = gm_panel_kind(type);
+    return kind == GM_PANEL_SC16 || kind == GM_PANEL_SC16_MIN;
+}
+
+/* Where a sum of codes times activations, whose own sum is `sum`, begins, so that it ends without
+ * what `zero` adds to it. */
+INLINE V less_zero(gm_qtype type, const int32_t *sum)
 {
     const int32_t zero = gm_panel_zero(type);
-    if (zero == 0 || (V_WIDE_IS_SIGNED && zero == GM_PANEL_WIDE)) return p;
-    return v_sub32(p, v_sll(v_set32(*sum), __builtin_ctz((unsigned)zero)));
+    if (zero == 0 || (V_WIDE_IS_SIGNED && zero == GM_PANEL_WIDE)) return v_set32(0);
+    return v_set32(-zero * *sum);
 }
 
 INLINE V four_of(const int8_t *q)
@@ -249,23 +259,18 @@ INLINE V four_of(const int8_t *q)
     return v_set32(four);
 }
 
-/* d * S - dmin * M of one block and column, for the rows from h on. p[half] are the sums of codes
- * times activations. */
+/* d * S - dmin * M of one block and column, for the rows from h on. p are the sums of codes times
+ * activations, of halves where scales go with those. */
 INLINE F block_value(gm_qtype type, const gm_panel *w, uint32_t b, uint32_t h, const V p[2],
                      const gm_actblock *x)
 {
     const gm_panelkind kind = gm_panel_kind(type);
-    const bool by16 = kind == GM_PANEL_SC16 || kind == GM_PANEL_SC16_MIN;
+    const bool by16 = has_groups(type);
     const bool scaled = kind >= GM_PANEL_SC32;
     const uint32_t at = scaled ? 0 : b;
-    V s;
-    if (by16) {
-        s = v_add32(v_mul32(less_zero(p[0], type, &x->half[0]), v_load(w->sc[b][0] + h)),
-                    v_mul32(less_zero(p[1], type, &x->half[1]), v_load(w->sc[b][1] + h)));
-    } else {
-        s = less_zero(v_add32(p[0], p[1]), type, &x->sum);
-        if (scaled) s = v_mul32(s, v_load(w->sc[b][0] + h));
-    }
+    V s = p[0];
+    if (scaled) s = v_mul32(s, v_load(w->sc[b][0] + h));
+    if (by16) s = v_add32(s, v_mul32(p[1], v_load(w->sc[b][1] + h)));
     const F ds = f_mul(f_load(w->d[at] + h), f_of(s));
     if (kind == GM_PANEL_FLAT || kind == GM_PANEL_SC32 || kind == GM_PANEL_SC16) return ds;
 
@@ -279,31 +284,34 @@ INLINE F block_value(gm_qtype type, const gm_panel *w, uint32_t b, uint32_t h, c
     return f_sub(ds, f_mul(f_load(w->dmin[at] + h), f_of(m)));
 }
 
-/* The tile times n columns from `first` on, for the rows from h on; codes come from the panel, or
- * from the tile's words t where there are any. All but a and first are known to the compiler. */
+/* The tile times n columns from `first` on, for the rows from h on; t are the tile's words. All but a,
+ * t and first are known to the compiler. Formats with two scales a block need two sums a column,
+ * others have one. */
 INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, uint32_t first, int n,
                         uint32_t h)
 {
     const bool wide = gm_panel_zero(type) == GM_PANEL_WIDE;
-    const size_t k = a->x->k;
-    const int8_t *q = a->x->q + first * k + a->k0;
-    const gm_actblock *x = a->x->block + (first * k + a->k0) / GM_ACT_BLOCK;
+    const uint32_t n_sums = has_groups(type) ? 2 : 1;
+    const gm_acttile *const x = a->x + first;
     F acc[COLUMNS];
     for (int c = 0; c < n; c++)
         acc[c] = f_loadu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h);
-    for (uint32_t b = 0; b < a->n_blocks; b++, q += GM_ACT_BLOCK, x++) {
+    for (uint32_t b = 0; b < a->n_blocks; b++) {
         V p[COLUMNS][2];
-        for (int c = 0; c < n; c++)
-            p[c][0] = p[c][1] = v_set32(0);
+        for (int c = 0; c < n; c++) {
+            const gm_actblock *const xc = &x[c].block[b];
+            for (uint32_t i = 0; i < n_sums; i++)
+                p[c][i] = less_zero(type, n_sums == 2 ? &xc->half[i] : &xc->sum);
+        }
 #pragma GCC unroll 8
-        for (uint32_t i = 0; i < 8; i++) { /* halves in turn: twice as many sums under way */
-            const uint32_t j = i % 2 * 4 + i / 2;
-            const V w = t ? code(type, t, b, j, h) : v_load(a->panel->code[b][j][h]);
+        for (uint32_t j = 0; j < 8; j++) {
+            const V w = code(type, t, b, j, h);
+            const uint32_t i = j / 4 % n_sums;
             for (int c = 0; c < n; c++)
-                p[c][j / 4] = v_dot4(p[c][j / 4], w, four_of(q + (size_t)c * k + 4 * j), wide);
+                p[c][i] = v_dot4(p[c][i], w, four_of(x[c].block[b].q + 4 * j), wide);
         }
         for (int c = 0; c < n; c++) {
-            const gm_actblock *const xc = x + (size_t)c * (k / GM_ACT_BLOCK);
+            const gm_actblock *const xc = &x[c].block[b];
             const F v = block_value(type, a->panel, b, h, p[c], xc);
             acc[c] = f_add(acc[c], f_mul(f_set(xc->scale), v));
         }
@@ -312,48 +320,28 @@ INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, ui
         f_storeu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h, acc[c]);
 }
 
-INLINE void put_codes(const gm_tilemul *a, gm_qtype type, const uint8_t *t)
-{
-    for (uint32_t b = 0; b < a->n_blocks; b++) {
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < 8; j++) {
-            FOR_LANES(h) v_store(a->panel->code[b][j][h], code(type, t, b, j, h));
-        }
-    }
-}
-
-/* n columns of codes straight from the tile, for each n up to COLUMNS, and n columns of codes from
- * the panel; not inlined, or the compiler would meet functions of ten thousand lines. */
+/* n columns for each n up to COLUMNS; not inlined, or the compiler would meet functions of ten
+ * thousand lines. */
 typedef void columns_fn(const gm_tilemul *a, const uint8_t *t, uint32_t first);
-#define COLUMNS_OF(name, type, from, n)                                                     \
-    static __attribute__((noinline)) void NAME(name)(const gm_tilemul *a, const uint8_t *t, \
-                                                     uint32_t first)                        \
-    {                                                                                       \
-        (void)t;                                                                            \
-        FOR_LANES(h) mul_columns(a, type, from, first, n, h);                               \
+#define COLUMNS_OF(name, type, n)                                                                 \
+    static __attribute__((noinline)) void NAME(name##_##n)(const gm_tilemul *a, const uint8_t *t, \
+                                                           uint32_t first)                        \
+    {                                                                                             \
+        FOR_LANES(h) mul_columns(a, type, t, first, n, h);                                        \
     }
-#define PRODUCT(name, type)                                                                        \
-    COLUMNS_OF(name##_tile_1, type, t, 1)                                                          \
-    COLUMNS_OF(name##_tile_2, type, t, 2)                                                          \
-    COLUMNS_OF(name##_tile_3, type, t, 3)                                                          \
-    COLUMNS_OF(name##_panel_1, type, NULL, 1)                                                      \
-    COLUMNS_OF(name##_panel_all, type, NULL, COLUMNS)                                              \
-    static void NAME(name)(const gm_tilemul *a)                                                    \
-    {                                                                                              \
-        columns_fn *const few[] = {NAME(name##_tile_1), NAME(name##_tile_2), NAME(name##_tile_3)}; \
-        const uint8_t *const t = words_of(type, a->tile, a->n_blocks);                             \
-        scales(type, a->tile, t, a->n_blocks, a->panel);                                           \
-        if (a->n_cols <= 3) {                                                                      \
-            few[a->n_cols - 1](a, t, 0);                                                           \
-            return;                                                                                \
-        }                                                                                          \
-        put_codes(a, type, t);                                                                     \
-        uint32_t c = 0;                                                                            \
-        for (; c + COLUMNS <= a->n_cols; c += COLUMNS)                                             \
-            NAME(name##_panel_all)(a, t, c);                                                       \
-        for (; c < a->n_cols; c++)                                                                 \
-            NAME(name##_panel_1)(a, t, c);                                                         \
+#define PRODUCT(name, type)                                                 \
+    FOR_COLUMNS(COLUMNS_OF, name, type)                                     \
+    static void NAME(name)(const gm_tilemul *a)                             \
+    {                                                                       \
+        columns_fn *const some[] = {FOR_COLUMNS(COLUMNS_NAME, name, type)}; \
+        const uint8_t *const t = words_of(type, a->tile, a->n_blocks);      \
+        scales(type, a->tile, t, a->n_blocks, a->panel);                    \
+        for (uint32_t c = 0, n; c < a->n_cols; c += n) {                    \
+            n = a->n_cols - c < COLUMNS ? a->n_cols - c : COLUMNS;          \
+            some[n - 1](a, t, c);                                           \
+        }                                                                   \
     }
+#define COLUMNS_NAME(name, type, n) NAME(name##_##n),
 GM_PRODUCTS(PRODUCT)
 
 void NAME(gm_kernels_product)(gm_kernels *k)
