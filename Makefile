@@ -9,8 +9,9 @@
 # make install  put program, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
 #               before it where one is given; `make uninstall` takes them away again
 # make format   clang-format every source in place
-# make clean    remove everything made
+# make clean    remove everything made; `make distclean` also what was fetched into build/deps
 #
+# VULKAN=0 builds without the Vulkan backend and its shaders.
 # CONFIG=release|debug|asan|cov|fuzz|werror-gcc|werror-clang picks a build folder and its flags;
 # everything lands in build/CONFIG. JOBS=N sets how much runs at once. EXTRA_CFLAGS and
 # EXTRA_LDFLAGS are added to ours. V=1 shows the commands. docs/TESTING.md describes the tiers.
@@ -19,6 +20,8 @@ CONFIG ?= release
 CONFIGS := release debug asan cov fuzz werror-gcc werror-clang
 $(if $(filter $(CONFIG),$(CONFIGS)),,$(error CONFIG is $(CONFIG), expected one of: $(CONFIGS)))
 B := build/$(CONFIG)
+VULKAN ?= 1
+DEPS ?= build/deps
 
 SILENT := $(findstring s,$(filter-out -%,$(firstword $(MAKEFLAGS))))
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -45,7 +48,8 @@ FLAGS.werror-gcc := $(FLAGS.release) -Werror
 FLAGS.werror-clang := $(FLAGS.release) -Werror
 # Numbers mean the same on every machine: no contraction, no fast-math.
 CFLAGS := $(STD) $(FLAGS.$(CONFIG)) -ffp-contract=off $(WARN) $(EXTRA_CFLAGS)
-CPPFLAGS := -Iinclude -Isrc -MMD -MP
+INCLUDES := -Iinclude -Isrc $(if $(filter-out 0,$(VULKAN)),-isystem $(DEPS)/include)
+CPPFLAGS := $(INCLUDES) -MMD -MP
 LDFLAGS := $(filter -fsanitize=% -fprofile-% -fcoverage-%,$(CFLAGS)) $(EXTRA_LDFLAGS)
 LIB_LDLIBS := -ljansson -lm -lpthread
 LDLIBS := $(LIB_LDLIBS)
@@ -56,13 +60,19 @@ link = $(Q)$(CC) $(LDFLAGS) -o $@ $^
 
 # The tree decides what is built: a file in its place needs no line here.
 sources = $(if $(wildcard $(1)),$(shell find $(wildcard $(1)) -name '$(2)' | sort))
-LIB_SRC := $(call sources,src,*.c)
+# What needs Vulkan lies in folders vk/; VULKAN=0 takes novk/ in their place.
+chosen = $(foreach f,$(1),$(if $(findstring /$(if $(filter 0,$(VULKAN)),vk,novk)/,$(f)),,$(f)))
+LIB_SRC := $(call chosen,$(call sources,src,*.c))
 CLI_SRC := $(call sources,programs,*.c)
-UNIT_SRC := $(call sources,tests/unit tests/golden tests/ops,t_*.c)
+UNIT_SRC := $(call chosen,$(call sources,tests/unit tests/golden tests/ops,t_*.c))
 OOM_SRC := $(wildcard tests/oom/o_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FIXTURE_SRC := $(call sources,tests/fixtures,*.c)
 TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
+
+ifneq ($(VULKAN),0)
+LIB_SRC += build/spv/vk_table.c
+endif
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
@@ -106,10 +116,14 @@ $(B)/gemmule: $(CLI_OBJ) $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -ledit $(LDLIBS)
 
+define compile
+$(call say,CC  )
+$(Q)mkdir -p $(@D)
+$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+endef
+
 $(B)/%.o: %.c $(B)/flags
-	$(call say,CC  )
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(compile)
 
 # A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled.
 ISA_FLAGS.avx2 := -O3 -mavx2 -mf16c
@@ -150,6 +164,55 @@ $(REPLAY_BIN): $(B)/tests/fuzz/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuz
 $(FUZZ_BIN): $(B)/%: $(B)/tests/fuzz/%.o $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -fsanitize=fuzzer $(LDLIBS)
+
+# ---- the shaders -------------------------------------------------------------------------------
+# The manifest names the modules; each is compiled and checked, and all become one table in C.
+# They are the same for every CONFIG. docs/VULKAN.md.
+
+ifneq ($(VULKAN),0)
+SHADERS := src/backend/vk/shaders
+GLSLC := $(DEPS)/bin/glslc --target-env=vulkan1.3 -O -Werror -Isrc -I$(SHADERS)
+SPIRV_VAL := $(DEPS)/bin/spirv-val --target-env vulkan1.3 --scalar-block-layout
+
+$(DEPS)/%.done: scripts/deps-vulkan
+	@DEPS=$(DEPS) scripts/deps-vulkan $*
+
+# Targets that only start make again, or make nothing, do without.
+ifneq ($(filter-out run quick test check clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
+include build/spv/rules.mk
+-include $(SPV:.spv=.d)
+endif
+
+build/spv/rules.mk: $(SHADERS)/manifest.txt scripts/spv2c src/quant/qtype.h
+	@mkdir -p $(@D)
+	@scripts/spv2c rules $< $(@D) >$@
+
+%.spv: $(DEPS)/tools.done build/spv/rules.mk
+	$(call say,GLSL)
+	$(Q)$(GLSLC) $(DEFINES) -MD -MF $*.d -MT $@ -o $*.tmp $(filter %.comp,$^)
+	$(Q)$(SPIRV_VAL) $*.tmp
+	$(Q)mv $*.tmp $@
+
+build/spv/shaders.bin: $(SPV)
+	$(Q)cat $^ >$@
+
+build/spv/vk_table.c: $(SHADERS)/manifest.txt scripts/spv2c build/spv/shaders.bin
+	$(call say,SPV2C)
+	$(Q)scripts/spv2c table $< $(@D) >$@
+
+shaders: $(SPV)
+	@:
+
+# What the compiler reads has to be there first; the words are read by the assembler, unseen.
+VK_OBJ := $(filter $(B)/src/backend/vk/% $(B)/tests/unit/backend/vk/%,$(LIB_OBJ) $(TEST_OBJ))
+$(VK_OBJ): | $(DEPS)/tools.done
+$(B)/build/spv/vk_table.o: build/spv/shaders.bin
+
+# volk's own names would stand in the way of a program that has a Vulkan loader of its own.
+$(B)/src/backend/vk/vk_volk.o: src/backend/vk/vk_volk.c $(B)/flags
+	$(compile)
+	$(Q)objcopy --wildcard -L 'vk*' -L 'volk*' $@
+endif
 
 # ---- a first answer ----------------------------------------------------------------------------
 
@@ -247,9 +310,13 @@ print-%:
 	@echo '$($*)'
 
 clean:
+	rm -rf $(filter-out build/deps,$(wildcard build/*)) gemmule
+
+distclean:
 	rm -rf build gemmule
 
-.PHONY: all lib tests fuzzers objects run quick test check install uninstall format clean FORCE
+.PHONY: all lib tests fuzzers objects shaders run quick test check install uninstall format clean \
+        distclean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ))
