@@ -61,13 +61,15 @@ link = $(Q)$(CC) $(LDFLAGS) -o $@ $^
 # The tree decides what is built: a file in its place needs no line here.
 sources = $(if $(wildcard $(1)),$(shell find $(wildcard $(1)) -name '$(2)' | sort))
 # What needs Vulkan lies in folders vk/; VULKAN=0 takes novk/ in their place.
-chosen = $(foreach f,$(1),$(if $(findstring /$(if $(filter 0,$(VULKAN)),vk,novk)/,$(f)),,$(f)))
+WITHOUT := $(if $(filter 0,$(VULKAN)),vk,novk)
+chosen = $(foreach f,$(1),$(if $(findstring /$(WITHOUT)/,$(f)),,$(f)))
+vulkan_only = $(foreach f,$(1),$(if $(findstring /vk/,$(f)),$(f)))
 LIB_SRC := $(call chosen,$(call sources,src,*.c))
 CLI_SRC := $(call sources,programs,*.c)
 UNIT_SRC := $(call chosen,$(call sources,tests/unit tests/golden tests/ops,t_*.c))
 OOM_SRC := $(wildcard tests/oom/o_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-FIXTURE_SRC := $(call sources,tests/fixtures,*.c)
+FIXTURE_SRC := $(call chosen,$(call sources,tests/fixtures,*.c))
 TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
 
 ifneq ($(VULKAN),0)
@@ -204,8 +206,7 @@ shaders: $(SPV)
 	@:
 
 # What the compiler reads has to be there first; the words are read by the assembler, unseen.
-VK_OBJ := $(filter $(B)/src/backend/vk/% $(B)/tests/unit/backend/vk/%,$(LIB_OBJ) $(TEST_OBJ))
-$(VK_OBJ): | $(DEPS)/tools.done
+$(call vulkan_only,$(LIB_OBJ) $(TEST_OBJ)): | $(DEPS)/tools.done
 $(B)/build/spv/vk_table.o: build/spv/shaders.bin
 
 # volk's own names would stand in the way of a program that has a Vulkan loader of its own.
@@ -235,7 +236,8 @@ build/demo.gguf: $(B)/gemmule
 SHELL_TESTS := $(wildcard tests/cli/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
 CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
-quoted = $(foreach t,$(1),'$(t)')
+# What lies in a folder vk/ runs on Mesa's lavapipe, in the long tier also with validation layers.
+quoted = $(foreach t,$(1),'$(if $(call vulkan_only,$(t)),scripts/vulkan-env lvp )$(t)')
 
 QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(call in,release,$(UNIT_BIN)))
 TEST = $(QUICK) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
@@ -244,6 +246,7 @@ LONG = $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) \
+       $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
 
