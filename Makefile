@@ -6,6 +6,7 @@
 # make test     install what is missing, build, run the tests: the short tier and the sanitizers'
 # make check    the long tier: all of test, -Werror builds, analyser, fuzzing, coverage, slow tests
 #               (SKIP_TEST=1 leaves out what `make test` runs)
+# make check-rdna3  compile every shader for a Radeon 780M, with RADV's null device, and judge it
 # make install  put program, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
 #               before it where one is given; `make uninstall` takes them away again
 # make format   clang-format every source in place
@@ -70,7 +71,8 @@ UNIT_SRC := $(call chosen,$(call sources,tests/unit tests/golden tests/ops,t_*.c
 OOM_SRC := $(wildcard tests/oom/o_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FIXTURE_SRC := $(call chosen,$(call sources,tests/fixtures,*.c))
-TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
+VK_SRC := $(call chosen,$(wildcard tests/vk/*.c))
+TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(VK_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
 
 ifneq ($(VULKAN),0)
 LIB_SRC += build/spv/vk_table.c
@@ -82,6 +84,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
 FIXTURE_OBJ := $(FIXTURE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:%.c=$(B)/%)
 OOM_BIN := $(OOM_SRC:%.c=$(B)/%)
+VK_BIN := $(VK_SRC:%.c=$(B)/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/replay_%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/%)
 FUZZ_NAMES := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
@@ -92,7 +95,7 @@ all: $(B)/gemmule lib
 	@$(if $(filter release,$(CONFIG)),ln -sf $(B)/gemmule gemmule,:)
 
 lib: $(B)/libgemmule.a $(B)/libgemmule.so
-tests: $(UNIT_BIN) $(OOM_BIN) $(REPLAY_BIN)
+tests: $(UNIT_BIN) $(OOM_BIN) $(VK_BIN) $(REPLAY_BIN)
 fuzzers: $(FUZZ_BIN)
 objects: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ)
 lib tests fuzzers objects:
@@ -149,7 +152,7 @@ $(B)/sources: export NOTE = $(LIB_SRC)
 $(B)/flags $(B)/commit $(B)/sources: FORCE
 	$(note)
 
-$(UNIT_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libgemmule.a
+$(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -lcmocka $(LDLIBS)
 
@@ -180,7 +183,7 @@ $(DEPS)/%.done: scripts/deps-vulkan
 	@DEPS=$(DEPS) scripts/deps-vulkan $*
 
 # Targets that only start make again, or make nothing, do without.
-ifneq ($(filter-out run quick test check clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out run quick test check check-rdna3 clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
 include build/spv/rules.mk
 -include $(SPV:.spv=.d)
 endif
@@ -247,6 +250,7 @@ LONG = $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) \
        $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
+       $(if $(VK_SRC),tests/vk/rdna3.sh) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
 
@@ -266,6 +270,10 @@ check:
 	@$(MAKE) CONFIG=asan all tests
 	@$(MAKE) CONFIG=fuzz fuzzers
 	@TEST_TIMEOUT=1200 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
+
+check-rdna3:
+	@$(MAKE) CONFIG=release $(call in,release,$(VK_BIN))
+	@tests/vk/rdna3.sh
 
 # ---- installing --------------------------------------------------------------------------------
 
@@ -318,7 +326,7 @@ clean:
 distclean:
 	rm -rf build gemmule
 
-.PHONY: all lib tests fuzzers objects shaders run quick test check install uninstall format clean \
+.PHONY: all lib tests fuzzers objects shaders run quick test check check-rdna3 install uninstall format clean \
         distclean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
