@@ -6,6 +6,7 @@
 # make test     install what is missing, build, run the tests: the short tier and the sanitizers'
 # make check    the long tier: all of test, -Werror builds, analyser, fuzzing, coverage, slow tests
 #               (SKIP_TEST=1 leaves out what `make test` runs)
+# make check-rdna3  compile every shader for a Radeon 780M, with RADV's null device, and judge it
 # make install  put program, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
 #               before it where one is given; `make uninstall` takes them away again
 # make format   clang-format every source in place
@@ -61,14 +62,17 @@ link = $(Q)$(CC) $(LDFLAGS) -o $@ $^
 # The tree decides what is built: a file in its place needs no line here.
 sources = $(if $(wildcard $(1)),$(shell find $(wildcard $(1)) -name '$(2)' | sort))
 # What needs Vulkan lies in folders vk/; VULKAN=0 takes novk/ in their place.
-chosen = $(foreach f,$(1),$(if $(findstring /$(if $(filter 0,$(VULKAN)),vk,novk)/,$(f)),,$(f)))
+WITHOUT := $(if $(filter 0,$(VULKAN)),vk,novk)
+chosen = $(foreach f,$(1),$(if $(findstring /$(WITHOUT)/,$(f)),,$(f)))
+vulkan_only = $(foreach f,$(1),$(if $(findstring /vk/,$(f)),$(f)))
 LIB_SRC := $(call chosen,$(call sources,src,*.c))
 CLI_SRC := $(call sources,programs,*.c)
 UNIT_SRC := $(call chosen,$(call sources,tests/unit tests/golden tests/ops,t_*.c))
 OOM_SRC := $(wildcard tests/oom/o_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-FIXTURE_SRC := $(call sources,tests/fixtures,*.c)
-TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
+FIXTURE_SRC := $(call chosen,$(call sources,tests/fixtures,*.c))
+VK_SRC := $(call chosen,$(wildcard tests/vk/*.c))
+TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(VK_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
 
 ifneq ($(VULKAN),0)
 LIB_SRC += build/spv/vk_table.c
@@ -80,6 +84,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
 FIXTURE_OBJ := $(FIXTURE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:%.c=$(B)/%)
 OOM_BIN := $(OOM_SRC:%.c=$(B)/%)
+VK_BIN := $(VK_SRC:%.c=$(B)/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/replay_%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/%)
 FUZZ_NAMES := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
@@ -90,7 +95,7 @@ all: $(B)/gemmule lib
 	@$(if $(filter release,$(CONFIG)),ln -sf $(B)/gemmule gemmule,:)
 
 lib: $(B)/libgemmule.a $(B)/libgemmule.so
-tests: $(UNIT_BIN) $(OOM_BIN) $(REPLAY_BIN)
+tests: $(UNIT_BIN) $(OOM_BIN) $(VK_BIN) $(REPLAY_BIN)
 fuzzers: $(FUZZ_BIN)
 objects: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ)
 lib tests fuzzers objects:
@@ -147,7 +152,7 @@ $(B)/sources: export NOTE = $(LIB_SRC)
 $(B)/flags $(B)/commit $(B)/sources: FORCE
 	$(note)
 
-$(UNIT_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libgemmule.a
+$(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -lcmocka $(LDLIBS)
 
@@ -178,7 +183,7 @@ $(DEPS)/%.done: scripts/deps-vulkan
 	@DEPS=$(DEPS) scripts/deps-vulkan $*
 
 # Targets that only start make again, or make nothing, do without.
-ifneq ($(filter-out run quick test check clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out run quick test check check-rdna3 clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
 include build/spv/rules.mk
 -include $(SPV:.spv=.d)
 endif
@@ -204,8 +209,7 @@ shaders: $(SPV)
 	@:
 
 # What the compiler reads has to be there first; the words are read by the assembler, unseen.
-VK_OBJ := $(filter $(B)/src/backend/vk/% $(B)/tests/unit/backend/vk/%,$(LIB_OBJ) $(TEST_OBJ))
-$(VK_OBJ): | $(DEPS)/tools.done
+$(call vulkan_only,$(LIB_OBJ) $(TEST_OBJ)): | $(DEPS)/tools.done
 $(B)/build/spv/vk_table.o: build/spv/shaders.bin
 
 # volk's own names would stand in the way of a program that has a Vulkan loader of its own.
@@ -235,7 +239,8 @@ build/demo.gguf: $(B)/gemmule
 SHELL_TESTS := $(wildcard tests/cli/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
 CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
-quoted = $(foreach t,$(1),'$(t)')
+# What lies in a folder vk/ runs on Mesa's lavapipe, in the long tier also with validation layers.
+quoted = $(foreach t,$(1),'$(if $(call vulkan_only,$(t)),scripts/vulkan-env lvp )$(t)')
 
 QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(call in,release,$(UNIT_BIN)))
 TEST = $(QUICK) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
@@ -244,6 +249,8 @@ LONG = $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) \
+       $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
+       $(if $(VK_SRC),tests/vk/rdna3.sh) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
 
@@ -263,6 +270,10 @@ check:
 	@$(MAKE) CONFIG=asan all tests
 	@$(MAKE) CONFIG=fuzz fuzzers
 	@TEST_TIMEOUT=1200 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
+
+check-rdna3:
+	@$(MAKE) CONFIG=release $(call in,release,$(VK_BIN))
+	@tests/vk/rdna3.sh
 
 # ---- installing --------------------------------------------------------------------------------
 
@@ -315,7 +326,7 @@ clean:
 distclean:
 	rm -rf build gemmule
 
-.PHONY: all lib tests fuzzers objects shaders run quick test check install uninstall format clean \
+.PHONY: all lib tests fuzzers objects shaders run quick test check check-rdna3 install uninstall format clean \
         distclean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

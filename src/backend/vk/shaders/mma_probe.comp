@@ -11,8 +11,10 @@
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 32;
 layout(local_size_x_id = ID_SUBGROUP) in;
 
-layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer halves { float16_t x[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) writeonly buffer floats { float x[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16)
+readonly buffer halves { float16_t x[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16)
+writeonly buffer floats { float x[]; };
 layout(push_constant, scalar) uniform push {
     halves a; /* [16, k] */
     halves b; /* [16, k] */
