@@ -43,7 +43,8 @@ void store_f32(uint64_t base, uint cell, uint units)
 void store_f16(uint64_t base, uint cell, uint units)
 {
     for (uint i = gl_LocalInvocationIndex; i < units * 4; i += gl_WorkGroupSize.x)
-        WU1(base).v[cell * units * 4 + i] = packHalf2x16(vec2(head[2 * i], head[2 * i + 1]));
+        WU1(base).v[cell * units * 4 + i] =
+            gm_half(head[2 * i]) | gm_half(head[2 * i + 1]) << 16;
 }
 
 void store_q8(uint64_t base, uint cell, uint units)
@@ -57,7 +58,7 @@ void store_q8(uint64_t base, uint cell, uint units)
         const vec4 x = vec4(head[4 * i], head[4 * i + 1], head[4 * i + 2], head[4 * i + 3]);
         WU1(base).v[cell * n_words + i] = quantise_word(x, scale.y);
         if (i % 8 == 0) {
-            const float rounded = unpackHalf2x16(packHalf2x16(vec2(scale.x, 0))).x;
+            const float rounded = unpackHalf2x16(gm_half(scale.x)).x;
             WF1(base + units * GM_VK_PAGE * 8).v[cell * n_words / 8 + i / 8] = rounded;
         }
     }

@@ -56,3 +56,20 @@ vec2 gm_cos_sin(uint turn)
     const vec2 r = (quarter & 1) != 0 ? vec2(-s, c) : vec2(c, s);
     return (quarter & 2) != 0 ? -r : r;
 }
+
+// float16 bits of x, to nearest even: packHalf2x16 may round as it likes, and compilers take a
+// rounding to float16 and back for none.
+uint gm_half(float x)
+{
+    const uint bits = floatBitsToUint(x), sign = bits >> 16 & 0x8000u, a = bits & 0x7fffffffu;
+    if (a > 0x7f800000u) return sign | 0x7e00u;
+    if (a >= 0x477ff000u) return sign | 0x7c00u;
+    const int cut = max(13, 126 - int(a >> 23)); // bits that fall off; more below the normal numbers
+    if (cut > 25) return sign;
+    const uint m = (a & 0x7fffffu) | 0x800000u;
+    const uint rest = m & ((1u << cut) - 1), half_unit = 1u << (cut - 1);
+    uint h = m >> cut;
+    if (rest > half_unit || (rest == half_unit && (h & 1) != 0)) h++;
+    // A normal h has its leading 1 in the exponent's place, which counts it.
+    return sign | (cut == 13 ? ((a >> 23) - 113 << 10) + h : h);
+}
