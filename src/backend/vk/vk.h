@@ -12,13 +12,21 @@
  *     vk_kv.c        pages and slots on the device
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
  *     vk_run.c       a step goes in, answers come out
+ *     vk_prof.c      how long each kernel takes
  *     vk.c           the entries */
 
 #include "backend/slots.h"
 #include "backend/vk/vk_params.h"
 #include "backend/vk/vk_record.h"
 
+/* How products are shared out, by columns (1, 2, 4, 8); 0: the default. Tuning changes speed only. */
+typedef struct gm_vk_tuning {
+    uint32_t lanes, rows, rounds;         /* of plain products             */
+    uint32_t glu_lanes, glu_rows, glu_rounds; /* of gate and up            */
+} gm_vk_tuning;
+
 struct gm_backend {
+    gm_vk_tuning tuning[4]; /* for 1, 2, 4 and 8 columns */
     gm_vk_dev dev;
     gm_vk_pipes pipes;
     gm_workers *workers;
@@ -145,6 +153,16 @@ gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p
 void gm_vk_drop(gm_exec *ex);
 gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
+/* vk_prof.c: runs the step that lies in the exec's first slice again, with a timestamp after each
+ * dispatch, and adds the time of each kind of kernel to rows[]; *n of at most cap are filled. */
+typedef struct gm_vk_prof_row {
+    const char *name; /* of the shader */
+    uint32_t grid[3], spec[GM_VK_SPECS];
+    uint32_t n;
+    double us; /* all n together */
+} gm_vk_prof_row;
+gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err);
+
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 
 #endif

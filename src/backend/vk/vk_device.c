@@ -152,7 +152,7 @@ static gm_status require(const gm_vk_dev *d, const features *f, gm_err *err)
         {f->f13.maintenance4, "maintenance4"},
         {d->subgroup_min >= 8, "subgroups of 8 lanes or more"},
         {d->props.limits.maxPushConstantsSize >= 128, "128 bytes of push constants"},
-        {d->props.limits.maxComputeWorkGroupInvocations >= 512, "workgroups of 512 lanes"},
+        {d->props.limits.maxComputeWorkGroupInvocations >= 1024, "workgroups of 1024 lanes"},
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         if (needs[i].have) continue;
@@ -270,17 +270,25 @@ static gm_status find_memory(gm_vk_dev *d, gm_err *err)
     };
     const struct {
         gm_vk_memkind kind;
-        VkMemoryPropertyFlags want;
+        VkMemoryPropertyFlags want, without;
     } order[] = {
-        {GM_VK_LOCAL, d->unified ? OWN | SEEN : OWN}, {GM_VK_LOCAL, OWN},
-        {GM_VK_LOCAL, 0},                             {GM_VK_STEP, OWN | SEEN},
-        {GM_VK_STEP, SEEN},                           {GM_VK_RESULT, SEEN | CACHED},
-        {GM_VK_RESULT, SEEN},                         {GM_VK_STAGING, SEEN},
+        {GM_VK_LOCAL, d->unified ? OWN | SEEN : OWN, 0},
+        {GM_VK_LOCAL, OWN, 0},
+        {GM_VK_LOCAL, 0, 0},
+        {GM_VK_STEP, OWN | SEEN, 0},
+        {GM_VK_STEP, SEEN, 0},
+        {GM_VK_RESULT, SEEN | CACHED, 0},
+        {GM_VK_RESULT, SEEN, 0},
+        /* Rows are laid out in small pieces, which the host's own caches gather best. */
+        {GM_VK_STAGING, SEEN | CACHED, OWN},
+        {GM_VK_STAGING, SEEN, OWN},
+        {GM_VK_STAGING, SEEN, 0},
     };
     bool found[GM_VK_MEMKINDS] = {false};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         if (!found[order[i].kind])
-            found[order[i].kind] = find_type(d, order[i].want, 0, &d->memtype[order[i].kind]);
+            found[order[i].kind] = find_type(d, order[i].want, order[i].without,
+                                             &d->memtype[order[i].kind]);
     }
     for (int i = 0; i < GM_VK_MEMKINDS; i++) {
         if (!found[i])

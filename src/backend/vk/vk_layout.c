@@ -26,7 +26,7 @@ typedef struct layout {
     gm_qtype type;
     uint8_t code_bits, high_bits;
     int8_t zero;
-    uint8_t super_bytes; /* d, or d and dmin, for eight blocks */
+    uint8_t super_bytes; /* d and dmin, for eight blocks */
     scaling scales;
     uint8_t copy_code, copy_scale; /* where a block has them, if it is copied; else 0 */
 } layout;
@@ -35,9 +35,9 @@ static const layout table[] = {
     {GM_QTYPE_Q4_0, 4, 0, 8, 0, FLAT, 2, 0},    {GM_QTYPE_Q4_1, 4, 0, 0, 0, FLAT_MIN, 4, 0},
     {GM_QTYPE_Q5_0, 4, 1, 16, 0, FLAT, 0, 0},   {GM_QTYPE_Q5_1, 4, 1, 0, 0, FLAT_MIN, 0, 0},
     {GM_QTYPE_Q8_0, 8, 0, 0, 0, FLAT, 2, 0},    {GM_QTYPE_IQ4_NL, 4, 0, 0, 0, FLAT, 2, 0},
-    {GM_QTYPE_Q2_K, 2, 0, 0, 4, SC16_MIN, 0, 0}, {GM_QTYPE_Q3_K, 2, 1, 4, 2, SC, 0, 0},
+    {GM_QTYPE_Q2_K, 2, 0, 0, 4, SC16_MIN, 0, 0}, {GM_QTYPE_Q3_K, 2, 1, 4, 4, SC, 0, 0},
     {GM_QTYPE_Q4_K, 4, 0, 0, 4, SC_MIN, 0, 0},  {GM_QTYPE_Q5_K, 4, 1, 0, 4, SC_MIN, 0, 0},
-    {GM_QTYPE_Q6_K, 4, 2, 32, 2, SC, 0, 0},     {GM_QTYPE_IQ4_XS, 4, 0, 0, 2, SC, 0, 0},
+    {GM_QTYPE_Q6_K, 4, 2, 32, 4, SC, 0, 0},     {GM_QTYPE_IQ4_XS, 4, 0, 0, 4, SC, 0, 0},
 };
 
 static const layout *find(gm_qtype type)
@@ -167,8 +167,10 @@ static void pack_row(const layout *l, const gm_tensor *t, const uint8_t *row,
             put_codes(l, c, to[0] + at * l->code_bits * 4, to[1] + at * l->high_bits * 4);
             put_scales(l, &b, part, to[2] + at * scale_size);
         }
-        if (l->super_bytes) put_half(b.d, to[3] + i * l->super_bytes);
-        if (l->super_bytes == 4) put_half(b.dmin, to[3] + i * 4 + 2);
+        if (l->super_bytes) {
+            put_half(b.d, to[3] + i * 4);
+            put_half(b.dmin, to[3] + i * 4 + 2);
+        }
     }
 }
 

@@ -196,8 +196,8 @@ static gm_status lower_norms(lowering *l, const norms *n)
         GM_TRY(norm_weight(l, n->next->norm.weight, &push.w2));
         touches_value(l, &t, n->next->out, true);
     }
-    t.spec[0] = LANES_ROW;
-    t.spec[1] = (push.n_cols + 4 * LANES_ROW - 1) / (4 * LANES_ROW);
+    t.spec[0] = push.n_cols > 4 * LANES_ROW ? 512 : LANES_ROW;
+    t.spec[1] = (push.n_cols + 4 * t.spec[0] - 1) / (4 * t.spec[0]);
     t.d.grid[0] = rows_of(l, out);
     if (push.flags & GM_VK_ROWS_OUT)
         GM_TRY(bring_grid(l, &t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_X}));
@@ -263,17 +263,21 @@ static gm_status lower_output(lowering *l, const gm_op *op)
 enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE }; /* spec constants of matmul */
 
 /* Who does how much. Eight lanes share a row; the numbers are tuned, the bits do not change. */
-static void shape_product(draft *t, uint32_t columns, uint32_t n_blocks, bool glu)
+static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_t n_blocks,
+                          bool glu)
 {
-    const uint32_t per = (n_blocks + 7) / 8;
-    t->spec[LANES] = 128;
-    t->spec[ROWS] = 2;
-    t->spec[COLS] = columns > 4 ? 8 : columns > 2 ? 4 : columns;
-    t->spec[ROUNDS] = 1;
-    if (t->spec[COLS] == 1 && n_blocks)
-        t->spec[ROUNDS] = glu ? 2 : per % 4 == 0 ? 4 : per % 3 == 0 ? 3 : 2;
-    else if (t->spec[COLS] == 2 && n_blocks)
-        t->spec[ROUNDS] = 2;
+    const uint32_t per = (n_blocks + 7) / 8, size = columns > 4 ? 3 : columns > 2 ? 2 : columns - 1;
+    const gm_vk_tuning *const tuned = &l->ex->be->tuning[size];
+    const uint32_t lanes = glu ? tuned->glu_lanes : tuned->lanes;
+    const uint32_t rows = glu ? tuned->glu_rows : tuned->rows;
+    const uint32_t rounds = glu ? tuned->glu_rounds : tuned->rounds;
+    /* 32 results of gate and up are a block of int8, which one workgroup has to have. */
+    t->spec[LANES] = lanes ? lanes : glu && size == 0 ? 256 : 128;
+    t->spec[ROWS] = rows ? rows : size == 0 ? 1 : 2;
+    t->spec[COLS] = 1u << size;
+    t->spec[ROUNDS] = size == 0 ? (glu ? 2 : 4) : size == 1 ? 2 : 1;
+    if (rounds) t->spec[ROUNDS] = rounds;
+    if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
     t->spec[GLU] = glu;
     t->spec[TILE] = glu ? t->spec[COLS] * t->spec[LANES] / 8 * t->spec[ROWS] : 1;
 }
@@ -285,7 +289,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     const gm_val in = op->in[0];
     draft t = draft_of(int8 ? "matmul" : "matmul_float", (int32_t)w->type->id);
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
-    shape_product(&t, rows_of(l, in), int8 ? n_cols / GM_VK_BLOCK : 0, glu);
+    shape_product(l, &t, rows_of(l, in), int8 ? n_cols / GM_VK_BLOCK : 0, glu);
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = int8 ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -523,7 +527,7 @@ static gm_status lower_draw(lowering *l, const gm_op *op)
         .max_bias = kv->slots.desc.max_bias,
         .mask_words = ex->mask_words,
     };
-    t.spec[0] = 512;
+    t.spec[0] = 1024;
     touches_value(l, &t, op->in[0], false);
     touches(&t, ex->adjusted, 4, true);
     touches(&t, kv->slot_buf.addr, kv->slot_buf.size, true);

@@ -80,14 +80,15 @@ static void barrier(gm_vk_dev *d, VkCommandBuffer cmd, VkPipelineStageFlags2 fro
 #define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
 #define ALL     VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
 
-static void put(gm_vk_dev *d, const gm_vk_pipes *p, VkCommandBuffer cmd, const gm_vk_dispatch *x,
-                const gm_vk_buf *grids, uint64_t grids_off)
+static void put(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer cmd, const gm_vk_dispatch *x)
 {
+    const gm_vk_pipes *const p = r->pipes;
     if (x->barrier) barrier(d, cmd, COMPUTE, COMPUTE);
     d->vk.vkCmdBindPipeline(cmd, VK_PIPELINE_BIND_POINT_COMPUTE, p->at[x->pipe].pipeline);
     d->vk.vkCmdPushConstants(cmd, p->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, x->n_push, x->push);
     if (x->indirect >= 0)
-        d->vk.vkCmdDispatchIndirect(cmd, grids->buffer, grids_off + 16ull * (uint32_t)x->indirect);
+        d->vk.vkCmdDispatchIndirect(cmd, r->grids->buffer,
+                                    r->grids_off + 16ull * (uint32_t)x->indirect);
     else
         d->vk.vkCmdDispatch(cmd, x->grid[0], x->grid[1], x->grid[2]);
 }
@@ -110,15 +111,22 @@ void gm_vk_record_free(gm_vk_dev *d, VkCommandBuffer cmd)
 
 static const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
 
-gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_pipes *p, const gm_vk_list *l,
-                       const gm_vk_buf *grids, uint64_t grids_off, VkCommandBuffer *out,
-                       gm_err *err)
+static void stamp(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer cmd, size_t i)
+{
+    if (r->times) d->vk.vkCmdWriteTimestamp2(cmd, COMPUTE, r->times, (uint32_t)i);
+}
+
+gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *out, gm_err *err)
 {
     GM_TRY(gm_vk_record_alloc(d, out, err));
     GM_TRY(gm_vk_check(d->vk.vkBeginCommandBuffer(*out, &begin), "a recording", err));
+    if (r->times) d->vk.vkCmdResetQueryPool(*out, r->times, 0, (uint32_t)r->list->n + 1);
     barrier(d, *out, ALL, ALL); /* the step before may still run */
-    for (size_t i = 0; i < l->n; i++)
-        put(d, p, *out, &l->at[i], grids, grids_off);
+    stamp(d, r, *out, 0);
+    for (size_t i = 0; i < r->list->n; i++) {
+        put(d, r, *out, &r->list->at[i]);
+        stamp(d, r, *out, i + 1);
+    }
     barrier(d, *out, ALL, ALL | VK_PIPELINE_STAGE_2_HOST_BIT);
     d->count.recordings++;
     return gm_vk_check(d->vk.vkEndCommandBuffer(*out), "a recording", err);

@@ -44,10 +44,16 @@ void gm_vk_list_place_barriers(gm_vk_list *l);
  * l->n when there is none. */
 size_t gm_vk_list_find_hazard(const gm_vk_list *l);
 
-/* Records the list; grids holds the indirect ones from byte grids_off on. */
-gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_pipes *p, const gm_vk_list *l,
-                       const gm_vk_buf *grids, uint64_t grids_off, VkCommandBuffer *out,
-                       gm_err *err);
+/* How a list is recorded: grids holds the indirect ones from byte grids_off on; with times, the time
+ * after dispatch i becomes its query i + 1, and query 0 the time before all. */
+typedef struct gm_vk_recording {
+    const gm_vk_pipes *pipes;
+    const gm_vk_list *list;
+    const gm_vk_buf *grids;
+    uint64_t grids_off;
+    VkQueryPool times; /* or NULL */
+} gm_vk_recording;
+gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *out, gm_err *err);
 void gm_vk_record_free(gm_vk_dev *d, VkCommandBuffer cmd);
 
 /* Copies, and waits for them: loading only. */

@@ -55,8 +55,8 @@ static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
     gm_status status = gm_vk_list_plan(ex, i, &list, err);
     if (status == GM_OK) status = gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err);
     if (status == GM_OK) {
-        status = gm_vk_record(&ex->be->dev, &ex->be->pipes, &list, &ex->slice[i].step,
-                              ex->grids_off, &ex->slice[i].cmd, err);
+        const gm_vk_recording r = {&ex->be->pipes, &list, &ex->slice[i].step, ex->grids_off, NULL};
+        status = gm_vk_record(&ex->be->dev, &r, &ex->slice[i].cmd, err);
     }
     ex->n_dispatches = list.n;
     ex->n_barriers = 0;

@@ -8,7 +8,6 @@
 // rows one workgroup walks its splits (WALK 1). Both compute the same bits.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
-#include "inc/reduce.glsl"
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
 #include "inc/cells.glsl"
@@ -17,6 +16,7 @@ layout(constant_id = ID_G) const uint G = 1;
 layout(constant_id = ID_DIM) const uint DIM = 64; // head_dim padded to whole units of the cache
 layout(constant_id = ID_WALK) const uint WALK = 0;
 #define KEYS 4 // cells that a lane has on their way at once
+#define NEGATIVE_INF uintBitsToFloat(0xff800000u)
 
 layout(push_constant, std430) uniform Push { gm_vk_attend p; };
 
@@ -72,17 +72,21 @@ void scores(StepRow row, uint lo, uint n)
     barrier();
 }
 
-// Scores become weights; an invocation has one cell (the workgroup is as large as a split).
+// Scores become weights: a subgroup a head, in turn, so that heads need no barrier among them.
 void soften(uint n)
 {
-    const uint t = gl_LocalInvocationIndex;
-    [[unroll]] for (uint g = 0; g < G; g++) {
-        const float s = t < n ? weight[g * GM_VK_SPLIT + t] : uintBitsToFloat(0xff800000u);
-        const float m = wg_max(s);
-        const float e = t < n ? gm_exp(s - m) : 0;
-        const float sum = wg_sum(e);
-        weight[g * GM_VK_SPLIT + t] = e;
-        if (t == 0) {
+    for (uint g = gl_SubgroupID; g < G; g += gl_NumSubgroups) {
+        float m = NEGATIVE_INF, sum = 0;
+        for (uint t = gl_SubgroupInvocationID; t < n; t += gl_SubgroupSize)
+            m = max(m, weight[g * GM_VK_SPLIT + t]);
+        m = subgroupMax(m);
+        for (uint t = gl_SubgroupInvocationID; t < n; t += gl_SubgroupSize) {
+            const float e = gm_exp(weight[g * GM_VK_SPLIT + t] - m);
+            weight[g * GM_VK_SPLIT + t] = e;
+            sum += e;
+        }
+        sum = subgroupAdd(sum);
+        if (subgroupElect()) {
             part_max[g] = m;
             part_sum[g] = sum;
         }
@@ -144,7 +148,7 @@ void fold_begin()
     for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
         whole[i] = 0;
     if (gl_LocalInvocationIndex < G) {
-        whole_max[gl_LocalInvocationIndex] = uintBitsToFloat(0xff800000u);
+        whole_max[gl_LocalInvocationIndex] = NEGATIVE_INF;
         whole_sum[gl_LocalInvocationIndex] = 0;
     }
     barrier();

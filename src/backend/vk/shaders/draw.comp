@@ -30,6 +30,7 @@ shared uint reduce_uint[64];
 gm_vk_slot slot;
 uint row_first;      // of the logits and adjusted logits
 uint64_t mask;       // words, or 0
+bool plain;          // nothing changes the logits before they are compared
 bool listed = false; // whether tokens come from the list
 uint n_items;
 
@@ -83,7 +84,7 @@ float item(uint i, out uint id)
 {
     id = listed ? list_id[i] : i;
     if (listed) return list_value[i];
-    const float l = WF1(p.adjusted).v[row_first + i];
+    const float l = F1(plain ? p.logits : p.adjusted).v[row_first + i];
     const bool kept = mask == 0 || (U1(mask).v[i >> 5] >> (i & 31) & 1) != 0;
     return !kept || isnan(l) ? NEGATIVE_INF : l == 0 ? 0 : l;
 }
@@ -250,19 +251,45 @@ uvec2 cut(float first)
     return uvec2(at, max(n, 1));
 }
 
-// Steps 4 to 9.
-uint draw(uint pos)
+// The row's largest key and who has it first, and the logarithm of the sum of the logits' exponentials.
+// Logits are read four at a time; the sum follows the largest one so far.
+uint scan(out uint top, out float logsum)
 {
     uint key = 0, id = 0;
-    for (uint i = gl_LocalInvocationIndex; i < n_items; i += gl_WorkGroupSize.x) {
-        uint at;
-        const uint k = key_of(item(i, at));
-        if (k > key) {
-            key = k;
-            id = at;
+    float most = NEGATIVE_INF, sum = 0;
+    for (uint i = gl_LocalInvocationIndex * 4; i < p.n_vocab; i += gl_WorkGroupSize.x * 4) {
+        vec4 l;
+        if (p.n_vocab % 4 == 0) {
+            l = F4(p.logits).v[(row_first + i) / 4];
+        } else {
+            for (uint j = 0; j < 4; j++)
+                l[j] = i + j < p.n_vocab ? F1(p.logits).v[row_first + i + j] : NEGATIVE_INF;
+        }
+        const float m = max(max(max(l.x, l.y), max(l.z, l.w)), most);
+        if (m > NEGATIVE_INF) {
+            const vec4 e = exp(l - m);
+            sum = sum * exp(most - m) + e.x + e.y + e.z + e.w;
+            most = m;
+        }
+        for (uint j = 0; j < 4 && i + j < p.n_vocab; j++) {
+            uint at = i + j;
+            const uint k = key_of(plain && mask == 0 && !isnan(l[j]) ? (l[j] == 0 ? 0 : l[j]) : item(i + j, at));
+            if (k > key) {
+                key = k;
+                id = at;
+            }
         }
     }
-    const uint top = wg_max_uint(key), best = best_of(key, id);
+    const float all = wg_max(most);
+    sum = wg_sum(most > NEGATIVE_INF ? sum * exp(most - all) : 0);
+    logsum = all + log(sum);
+    top = wg_max_uint(key);
+    return best_of(key, id);
+}
+
+// Steps 4 to 9, from the best token on and its key.
+uint draw(uint pos, uint top, uint best)
+{
     const float first = key_value(top);
     const bool cuts = (slot.top_k != 0 && slot.top_k < p.n_vocab) || slot.top_p < TOP_P_OFF;
     if (slot.inv_temp == 0 || first == NEGATIVE_INF) return best;
@@ -275,8 +302,7 @@ uint draw(uint pos)
             id_last = id_of_nth(edge.x, edge.y);
     }
     const uint key0 = gm_law_key0(slot.seed_lo, pos), key1 = gm_law_key1(slot.seed_hi, pos);
-    key = 0;
-    id = best;
+    uint key = 0, id = best;
     for (uint i = gl_LocalInvocationIndex; i < n_items; i += gl_WorkGroupSize.x) {
         uint at;
         const float l = item(i, at);
@@ -295,17 +321,6 @@ uint draw(uint pos)
     return best_of(key, id);
 }
 
-float log_sum()
-{
-    float m = NEGATIVE_INF, sum = 0;
-    for (uint i = gl_LocalInvocationIndex; i < p.n_vocab; i += gl_WorkGroupSize.x)
-        m = max(m, F1(p.logits).v[row_first + i]);
-    m = wg_max(m);
-    for (uint i = gl_LocalInvocationIndex; i < p.n_vocab; i += gl_WorkGroupSize.x)
-        sum += gm_exp(F1(p.logits).v[row_first + i] - m);
-    return m + gm_law_log(wg_sum(sum));
-}
-
 void main()
 {
     const uint i = gl_WorkGroupID.x;
@@ -318,9 +333,12 @@ void main()
     mask = o.mask == 0xffffffffu ? 0 : p.masks + uint64_t(o.mask) * p.mask_words * 4;
     n_items = p.n_vocab;
 
-    adjust(row.slot);
-    const uint token = draw(row.pos + 1);
-    const float sum = log_sum();
+    plain = slot.penalised == 0 && slot.n_bias == 0;
+    if (!plain) adjust(row.slot);
+    uint top;
+    float sum;
+    const uint best = scan(top, sum);
+    const uint token = draw(row.pos + 1, top, best);
     if (gl_LocalInvocationIndex != 0) return;
     Slots(p.slots).v[row.slot].last = int(token);
     const uint at = row.slot * p.n_vocab + token, c = WU1(p.count_table).v[at];

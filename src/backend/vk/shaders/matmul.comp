@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 // Products of quantised weights with int8 activations, from one column to NC: decode lives here.
 //
-// A lane reads 16 bytes of codes of a row at a time; eight lanes read 128 neighbouring bytes. All
-// loads of U rounds are asked for before the first is used, so that enough bytes are on their way
-// to keep the memory busy. Activations come from the cache: all workgroups read the same ones.
+// A lane reads 16 bytes of codes of a row at a time; eight lanes read 128 neighbouring bytes. The
+// loads of the next U rounds are asked for before this one's are used, so that bytes are on their
+// way all the time. Activations come from the cache: all workgroups read the same ones.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
@@ -35,44 +35,98 @@ float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
     return scaled;
 }
 
+// What is on its way: U rounds of NS rows, and of the columns where they are few.
+Cursor rows[NS];
+uint64_t x_at[NC], meta_at[NC];
+Raw raw[U * NS];
+ivec4 x0[U * NC], x1[U * NC];
+uvec2 meta[U * NC];
+const bool EARLY = NC <= 2; // whether columns are asked for as early as weights
+
+void fetch_columns(uint u)
+{
+    [[unroll]] for (uint c = 0; c < NC; c++) {
+        x0[u * NC + c] = ivec4(U4(x_at[c]).v[u * 16]);
+        x1[u * NC + c] = ivec4(U4(x_at[c]).v[u * 16 + 1]);
+        meta[u * NC + c] = U2(meta_at[c]).v[u * 8];
+    }
+}
+
+// Asks for the blocks from b on, as far as the row goes.
+void fetch(uint b, uint n_blocks)
+{
+    [[unroll]] for (uint u = 0; u < U; u++) {
+        if (b + 8 * u < n_blocks) {
+            [[unroll]] for (uint s = 0; s < NS; s++)
+                raw[u * NS + s] = cursor_load(rows[s], u);
+            if (EARLY) fetch_columns(u);
+        }
+    }
+}
+
+void go_on()
+{
+    [[unroll]] for (uint s = 0; s < NS; s++)
+        cursor_go(rows[s], U);
+    [[unroll]] for (uint c = 0; c < NC; c++) {
+        x_at[c] += U * 256;
+        meta_at[c] += U * 64;
+    }
+}
+
 void main()
 {
     uint row_first;
-    const uint m = matrix_of(row_first);
+    const uint m = matrix_of(row_first), lane = lane_of();
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
     const uint col_first = gl_WorkGroupID.y * NC;
     if (col_first >= n) return;
 
-    Planes pl[NM];
-    uint first[R], column[NC];
-    [[unroll]] for (uint i = 0; i < NM; i++)
-        pl[i] = planes(p.w[m + i], p.n_rows[m], n_blocks);
-    [[unroll]] for (uint r = 0; r < R; r++)
-        first[r] = min(row_first + group_of() * R + r, p.n_rows[m] - 1) * n_blocks;
-    [[unroll]] for (uint c = 0; c < NC; c++)
-        column[c] = min(col_first + c, n - 1) * n_blocks;
-
+    [[unroll]] for (uint s = 0; s < NS; s++) {
+        const uint row = min(row_first + group_of() * R + s % R, p.n_rows[m] - 1);
+        const Planes pl = planes(p.w[m + s / R], p.n_rows[m], n_blocks);
+        rows[s] = cursor_at(pl, row * n_blocks + lane);
+    }
+    [[unroll]] for (uint c = 0; c < NC; c++) {
+        const uint block = min(col_first + c, n - 1) * n_blocks + lane;
+        x_at[c] = p.x + uint64_t(block) * 32;
+        meta_at[c] = p.meta + uint64_t(block) * 8;
+    }
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 
-    for (uint b = lane_of(); b < n_blocks; b += 8 * U) {
-        Raw raw[U * NS];
-        [[unroll]] for (uint u = 0; u < U; u++) {
-            [[unroll]] for (uint s = 0; s < NS; s++)
-                raw[u * NS + s] = block_load(pl[s / R], first[s % R], min(b + 8 * u, n_blocks - 1));
+    fetch(lane, n_blocks);
+    for (uint b = lane; b < n_blocks; b += 8 * U) {
+        Raw now[U * NS];
+        ivec4 now0[U * NC], now1[U * NC];
+        uvec2 now_meta[U * NC];
+        [[unroll]] for (uint i = 0; i < U * NS; i++)
+            now[i] = raw[i];
+        if (EARLY) {
+            [[unroll]] for (uint i = 0; i < U * NC; i++) {
+                now0[i] = x0[i];
+                now1[i] = x1[i];
+                now_meta[i] = meta[i];
+            }
+        } else {
+            [[unroll]] for (uint u = 0; u < U; u++)
+                if (b + 8 * u < n_blocks) fetch_columns(u);
         }
+        go_on();
+        fetch(b + 8 * U, n_blocks);
         [[unroll]] for (uint u = 0; u < U; u++) {
-            if (u > 0 && b + 8 * u >= n_blocks) break;
-            uint w[NS][8];
-            [[unroll]] for (uint s = 0; s < NS; s++)
-                block_codes(raw[u * NS + s], w[s]);
-            [[unroll]] for (uint c = 0; c < NC; c++) {
-                const uint at = column[c] + b + 8 * u;
-                const ivec4 x0 = ivec4(U4(p.x).v[at * 2]), x1 = ivec4(U4(p.x).v[at * 2 + 1]);
-                const uvec2 meta = U2(p.meta).v[at];
+            if (b + 8 * u < n_blocks) {
                 [[unroll]] for (uint s = 0; s < NS; s++) {
-                    precise const float sum = acc[s * NC + c] + term(raw[u * NS + s], w[s], x0, x1, meta);
-                    acc[s * NC + c] = sum;
+                    uint w[8];
+                    block_codes(now[u * NS + s], w);
+                    [[unroll]] for (uint c = 0; c < NC; c++) {
+                        const uint i = u * NC + c;
+                        precise const float sum =
+                            acc[s * NC + c] +
+                            (EARLY ? term(now[u * NS + s], w, now0[i], now1[i], now_meta[i])
+                                   : term(now[u * NS + s], w, x0[i], x1[i], meta[i]));
+                        acc[s * NC + c] = sum;
+                    }
                 }
             }
         }

@@ -4,7 +4,7 @@
  * weights differ from ref-int8 in the order of eight running sums and in nothing else; everything
  * has the same bits however rows are cut into steps.
  *
- * t_vk_ops --all, t_vk_ops --only OP, t_vk_ops --seed N */
+ * t_vk_ops --all, --stride N (each N-th case), --only OP, --seed N */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,6 +103,7 @@ int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--all") == 0) stride = 1;
+        if (strcmp(argv[i], "--stride") == 0 && i + 1 < argc) stride = strtoul(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[i + 1];
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
     }

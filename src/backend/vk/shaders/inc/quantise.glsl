@@ -26,11 +26,15 @@ float divide(float a, float b)
         ma <<= 1;
         e--;
     }
+    // Three digits of eight bits. The float quotient of each is off by one at most.
+    const float inverse = 1.0 / float(mb);
     uint q = 1, rest = ma - mb;
-    for (int i = 0; i < 3; i++) {
+    [[unroll]] for (int i = 0; i < 3; i++) {
         rest <<= 8;
-        const uint digit = rest / mb;
-        q = q << 8 | digit;
+        uint digit = uint(float(rest) * inverse);
+        if (digit * mb > rest) digit--;
+        if (rest - digit * mb >= mb) digit++;
+        q = (q << 8) + digit;
         rest -= digit * mb;
     }
     // 25 bits, of which one is for rounding; more of them below the normal numbers.

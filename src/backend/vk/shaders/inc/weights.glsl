@@ -6,7 +6,7 @@
 //           in bits 2 (v / 4 % 4) of byte v % 4 of word v / 16; 8 bits: 32 bytes
 //   high    1 bit: word, value v in bit v / 4 of byte v % 4; 2 bits: as above
 //   scales  16 bits a block: d, or two bytes of integer scales and minima; 32 bits: d and -min
-//   supers  for each 8 blocks: d, or d and dmin
+//   supers  for each 8 blocks: d and dmin (0 where a format has none)
 //
 // TYPE is the type's number in GGUF files.
 
@@ -45,13 +45,15 @@
 #define SCALE_BYTES 2
 #endif
 
-#if TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K
+#if TYPE >= Q2_K && TYPE <= Q6_K || TYPE == IQ4_XS
 #define SUPER_BYTES 4
-#elif TYPE == Q3_K || TYPE == Q6_K || TYPE == IQ4_XS
-#define SUPER_BYTES 2
 #else
 #define SUPER_BYTES 0
 #endif
+
+#define HAS_MIN (TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K)
+// Whether the two groups of 16 in a block have scales of their own.
+#define TWO_SCALES (TYPE == Q2_K || TYPE == Q3_K || TYPE == Q6_K)
 
 #if TYPE == Q4_0
 #define ZERO 8
@@ -100,38 +102,70 @@ Planes planes(uint64_t base, uint n_rows, uint n_blocks)
     return p;
 }
 
-uint half_at(uint64_t plane, uint i)
+// Where a lane reads in each plane. Lanes go on by eight blocks at a time, so halves of a word stay
+// on their side, and loads of several rounds differ by constants.
+struct Cursor {
+    uint64_t code, scale;
+    uint shift;
+#if HIGH_BYTES > 0
+    uint64_t high;
+#endif
+#if SUPER_BYTES > 0
+    uint64_t super;
+#endif
+};
+
+Cursor cursor_at(Planes p, uint block)
 {
-    return U1(plane).v[i >> 1] >> ((i & 1) * 16) & 0xffffu;
+    Cursor c;
+    c.code = p.code + uint64_t(block) * CODE_BYTES;
+    c.scale = p.scale + (SCALE_BYTES == 4 ? block : block >> 1) * 4;
+    c.shift = SCALE_BYTES == 4 ? 0 : (block & 1) * 16;
+#if HIGH_BYTES > 0
+    c.high = p.high + uint64_t(block) * HIGH_BYTES;
+#endif
+#if SUPER_BYTES > 0
+    c.super = p.super + (block >> 3) * 4;
+#endif
+    return c;
 }
 
-// Block b of the row whose first block is number `first`; both planes of halves are read as words.
-Raw block_load(Planes p, uint first, uint b)
+// Goes on by 8 * n blocks.
+void cursor_go(inout Cursor c, uint n)
 {
-    const uint i = first + b;
+    c.code += 8 * CODE_BYTES * n;
+    c.scale += 8 * SCALE_BYTES * n;
+#if HIGH_BYTES > 0
+    c.high += 8 * HIGH_BYTES * n;
+#endif
+#if SUPER_BYTES > 0
+    c.super += 4 * n;
+#endif
+}
+
+// The block that is 8 * n further.
+Raw cursor_load(Cursor c, uint n)
+{
     Raw r;
 #if CODE_BYTES == 32
-    r.code = U4(p.code).v[i * 2];
-    r.code2 = U4(p.code).v[i * 2 + 1];
+    r.code = U4(c.code).v[n * 16];
+    r.code2 = U4(c.code).v[n * 16 + 1];
 #elif CODE_BYTES == 16
-    r.code = U4(p.code).v[i];
+    r.code = U4(c.code).v[n * 8];
 #else
-    r.code = uvec4(U2(p.code).v[i], 0, 0);
+    r.code = uvec4(U2(c.code).v[n * 8], 0, 0);
 #endif
 #if HIGH_BYTES == 4
-    r.high = uvec2(U1(p.high).v[i], 0);
+    r.high = uvec2(U1(c.high).v[n * 8], 0);
 #elif HIGH_BYTES == 8
-    r.high = U2(p.high).v[i];
+    r.high = U2(c.high).v[n * 8];
 #endif
-#if SCALE_BYTES == 4
-    r.scale = U1(p.scale).v[i];
-#else
-    r.scale = half_at(p.scale, i);
+    r.scale = U1(c.scale).v[n * 2 * SCALE_BYTES];
+#if SUPER_BYTES > 0
+    r.super = U1(c.super).v[n];
 #endif
-#if SUPER_BYTES == 4
-    r.super = U1(p.super).v[i >> 3];
-#elif SUPER_BYTES == 2
-    r.super = half_at(p.super, i >> 3);
+#if SCALE_BYTES == 2
+    r.scale = r.scale >> c.shift & 0xffffu;
 #endif
     return r;
 }
@@ -212,10 +246,8 @@ ivec2 block_min(Raw r)
 // d and dmin.
 vec2 block_d(Raw r)
 {
-#if SUPER_BYTES == 4
+#if SUPER_BYTES > 0
     return unpackHalf2x16(r.super);
-#elif SUPER_BYTES == 2
-    return vec2(unpackHalf2x16(r.super).x, 0);
 #elif SCALE_BYTES == 4
     const vec2 d = unpackHalf2x16(r.scale);
     return vec2(d.x, -d.y);
@@ -223,5 +255,3 @@ vec2 block_d(Raw r)
     return vec2(unpackHalf2x16(r.scale).x, 0);
 #endif
 }
-
-#define HAS_MIN (SCALE_BYTES == 4 || SUPER_BYTES == 4)
