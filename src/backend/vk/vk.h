@@ -23,6 +23,7 @@
 typedef struct gm_vk_tuning {
     uint32_t lanes, rows, rounds;         /* of plain products             */
     uint32_t glu_lanes, glu_rows, glu_rounds; /* of gate and up            */
+    bool late; /* columns are asked for when they are needed               */
 } gm_vk_tuning;
 
 struct gm_backend {

@@ -98,7 +98,8 @@ static uint32_t rows_of(const lowering *l, gm_val v)
 
 static uint32_t rows_flag(const lowering *l, gm_val v)
 {
-    return l->p->vals[v].rows == GM_ROWS_OUT ? GM_VK_ROWS_OUT : 0;
+    return (l->p->vals[v].rows == GM_ROWS_OUT ? GM_VK_ROWS_OUT : 0) |
+           (rows_of(l, v) == 1 ? GM_VK_ROWS_ONE : 0);
 }
 
 static void touches_value(const lowering *l, draft *t, gm_val v, bool write)
@@ -150,6 +151,7 @@ static gm_status lower_input(lowering *l, const gm_op *op)
         .n_cols = l->p->vals[op->out].cols,
         .n_tokens = by_id ? (uint32_t)gm_tensor_rows(w) : 1,
         .scale = op->scale,
+        .flags = rows_flag(l, op->out),
     };
     if (ex->kv) touches(&t, ex->kv->slot_buf.addr, ex->kv->slot_buf.size, false);
     touches(&t, push.dst, 4ull * push.n_cols * ex->bucket.rows, true);
@@ -260,7 +262,7 @@ static gm_status lower_output(lowering *l, const gm_op *op)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE }; /* spec constants of matmul */
+enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE, EARLY }; /* spec constants of matmul */
 
 /* Who does how much. Eight lanes share a row; the numbers are tuned, the bits do not change. */
 static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_t n_blocks,
@@ -279,6 +281,7 @@ static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_
     if (rounds) t->spec[ROUNDS] = rounds;
     if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
     t->spec[GLU] = glu;
+    t->spec[EARLY] = size <= 1 && !tuned->late;
     t->spec[TILE] = glu ? t->spec[COLS] * t->spec[LANES] / 8 * t->spec[ROWS] : 1;
 }
 
@@ -434,6 +437,7 @@ static gm_status lower_heads(lowering *l, const heads *h)
         push.q = ex->values[h->q->in[0]].f32;
         push.q_out = ex->values[h->q->out].f32;
         push.n_head = l->p->vals[h->q->out].cols / push.head_dim;
+        push.flags |= rows_flag(l, h->q->out);
         GM_TRY(norm_weight(l, h->q->norm.weight, &push.q_norm));
         touches_value(l, &t, h->q->in[0], false);
         touches_value(l, &t, h->q->out, true);
@@ -441,7 +445,7 @@ static gm_status lower_heads(lowering *l, const heads *h)
     if (h->k) GM_TRY(norm_weight(l, h->k->norm.weight, &push.k_norm));
     if (h->cache) {
         const gm_val k = h->k ? h->k->in[0] : h->cache->in[0], v = h->cache->in[1];
-        push.flags |= GM_VK_ROPE_STORE | h->cache->attn.class << 8;
+        push.flags |= GM_VK_ROPE_STORE | h->cache->attn.class << 8 | rows_flag(l, k);
         push.k = ex->values[k].f32;
         push.v = ex->values[v].f32;
         push.head_dim = h->cache->attn.head_dim;
@@ -487,6 +491,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op)
         .max_splits = (d->table_len * GM_PAGE_LEN + GM_VK_SPLIT - 1) / GM_VK_SPLIT,
         .class_of = op->attn.class,
         .scale = op->attn.scale,
+        .flags = rows_flag(l, op->out),
     };
     t.spec[0] = GM_VK_SPLIT;
     t.spec[1] = op->attn.n_head / op->attn.n_kv_head;

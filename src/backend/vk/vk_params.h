@@ -26,7 +26,8 @@
 #define GM_VK_PAGE  32   /* cells of a page                                  */
 
 /* flags of most kernels: whose rows they work on */
-#define GM_VK_ROWS_OUT 1 /* the picked rows; else all rows */
+#define GM_VK_ROWS_OUT 1  /* the picked rows; else all rows                                     */
+#define GM_VK_ROWS_ONE 16 /* there is one row and no more: the step need not be read to know it */
 
 /* The beginning of a step on the device. */
 struct gm_vk_head {
@@ -67,7 +68,7 @@ struct gm_vk_embed {
     GM_ADDR head, rows, given, slots, weight, dst;
     GM_U32 n_cols, n_tokens; /* of the weight */
     GM_F32 scale;
-    GM_U32 pad;
+    GM_U32 flags;
 };
 
 #define GM_VK_NORM_ADD  2 /* x + norm(y), kept in dst            */
@@ -117,6 +118,7 @@ struct gm_vk_attend {
     GM_U32 table_len, layer_off, max_splits;
     GM_U32 class_of;
     GM_F32 scale;
+    GM_U32 flags, pad;
 };
 
 #define GM_VK_MODE_COPY    0 /* row i of a (or of the row of output i) to dst           */

@@ -237,7 +237,7 @@ bool is_last(uint row, uint n)
 void main()
 {
     const uint i = gl_WorkGroupID.z;
-    if (i >= Head(p.head).v.n_rows) return;
+    if (i >= rows_in_step(p.head, p.flags)) return;
     const StepRow row = Rows(p.rows).v[i];
     const uint s_first = row.first[p.class_of] / GM_VK_SPLIT;
     const uint n_splits = row.last[p.class_of] / GM_VK_SPLIT - s_first + 1;

@@ -50,7 +50,7 @@ void expand(uint id, uint out_first)
 void main()
 {
     const uint i = gl_WorkGroupID.x;
-    if (i >= Head(p.head).v.n_rows) return;
+    if (i >= rows_in_step(p.head, p.flags)) return;
     const StepRow row = Rows(p.rows).v[i];
     const uint out_first = i * p.n_cols;
     if (row.kind == 2) {

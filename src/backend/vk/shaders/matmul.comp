@@ -35,42 +35,60 @@ float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
     return scaled;
 }
 
-// What is on its way: U rounds of NS rows, and of the columns where they are few.
+// What is on its way, two halves of it: U rounds of NS rows, and of the columns if EARLY. While one
+// half is used, the other is being filled.
+layout(constant_id = ID_EARLY) const uint EARLY = 1;
 Cursor rows[NS];
 uint64_t x_at[NC], meta_at[NC];
-Raw raw[U * NS];
-ivec4 x0[U * NC], x1[U * NC];
-uvec2 meta[U * NC];
-const bool EARLY = NC <= 2; // whether columns are asked for as early as weights
+Raw raw[2 * U * NS];
+ivec4 x0[2 * U * NC], x1[2 * U * NC];
+uvec2 meta[2 * U * NC];
 
-void fetch_columns(uint u)
+void fetch_columns(uint h, uint u, uint behind)
 {
     [[unroll]] for (uint c = 0; c < NC; c++) {
-        x0[u * NC + c] = ivec4(U4(x_at[c]).v[u * 16]);
-        x1[u * NC + c] = ivec4(U4(x_at[c]).v[u * 16 + 1]);
-        meta[u * NC + c] = U2(meta_at[c]).v[u * 8];
+        const uint i = (h * U + u) * NC + c;
+        x0[i] = ivec4(U4(x_at[c] - 256 * behind).v[u * 16]);
+        x1[i] = ivec4(U4(x_at[c] - 256 * behind).v[u * 16 + 1]);
+        meta[i] = U2(meta_at[c] - 64 * behind).v[u * 8];
     }
 }
 
-// Asks for the blocks from b on, as far as the row goes.
-void fetch(uint b, uint n_blocks)
+// Asks for the U rounds from block b on, as far as the row goes, and goes on.
+void fetch(uint h, uint b, uint n_blocks)
 {
     [[unroll]] for (uint u = 0; u < U; u++) {
         if (b + 8 * u < n_blocks) {
             [[unroll]] for (uint s = 0; s < NS; s++)
-                raw[u * NS + s] = cursor_load(rows[s], u);
-            if (EARLY) fetch_columns(u);
+                raw[(h * U + u) * NS + s] = cursor_load(rows[s], u);
+            if (EARLY == 1) fetch_columns(h, u, 0);
         }
     }
-}
-
-void go_on()
-{
     [[unroll]] for (uint s = 0; s < NS; s++)
         cursor_go(rows[s], U);
     [[unroll]] for (uint c = 0; c < NC; c++) {
         x_at[c] += U * 256;
         meta_at[c] += U * 64;
+    }
+}
+
+// Adds the U rounds from block b on.
+void use(uint h, uint b, uint n_blocks)
+{
+    [[unroll]] for (uint u = 0; u < U; u++) {
+        if (b + 8 * u < n_blocks) {
+            if (EARLY == 0) fetch_columns(h, u, 2 * U);
+            [[unroll]] for (uint s = 0; s < NS; s++) {
+                const Raw r = raw[(h * U + u) * NS + s];
+                uint w[8];
+                block_codes(r, w);
+                [[unroll]] for (uint c = 0; c < NC; c++) {
+                    const uint i = (h * U + u) * NC + c;
+                    precise const float sum = acc[s * NC + c] + term(r, w, x0[i], x1[i], meta[i]);
+                    acc[s * NC + c] = sum;
+                }
+            }
+        }
     }
 }
 
@@ -95,41 +113,12 @@ void main()
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 
-    fetch(lane, n_blocks);
-    for (uint b = lane; b < n_blocks; b += 8 * U) {
-        Raw now[U * NS];
-        ivec4 now0[U * NC], now1[U * NC];
-        uvec2 now_meta[U * NC];
-        [[unroll]] for (uint i = 0; i < U * NS; i++)
-            now[i] = raw[i];
-        if (EARLY) {
-            [[unroll]] for (uint i = 0; i < U * NC; i++) {
-                now0[i] = x0[i];
-                now1[i] = x1[i];
-                now_meta[i] = meta[i];
-            }
-        } else {
-            [[unroll]] for (uint u = 0; u < U; u++)
-                if (b + 8 * u < n_blocks) fetch_columns(u);
-        }
-        go_on();
-        fetch(b + 8 * U, n_blocks);
-        [[unroll]] for (uint u = 0; u < U; u++) {
-            if (b + 8 * u < n_blocks) {
-                [[unroll]] for (uint s = 0; s < NS; s++) {
-                    uint w[8];
-                    block_codes(now[u * NS + s], w);
-                    [[unroll]] for (uint c = 0; c < NC; c++) {
-                        const uint i = u * NC + c;
-                        precise const float sum =
-                            acc[s * NC + c] +
-                            (EARLY ? term(now[u * NS + s], w, now0[i], now1[i], now_meta[i])
-                                   : term(now[u * NS + s], w, x0[i], x1[i], meta[i]));
-                        acc[s * NC + c] = sum;
-                    }
-                }
-            }
-        }
+    fetch(0, lane, n_blocks);
+    for (uint b = lane; b < n_blocks; b += 16 * U) {
+        fetch(1, b + 8 * U, n_blocks);
+        use(0, b, n_blocks);
+        fetch(0, b + 16 * U, n_blocks);
+        use(1, b + 8 * U, n_blocks);
     }
     put(m, row_first, col_first, n);
 }

@@ -80,7 +80,7 @@ void store(uint slot, uint pos, uint which, uint kv_head)
 void main()
 {
     const uint row = gl_WorkGroupID.y, n_q = p.n_head, n_kv = p.n_kv_head;
-    if (row >= Head(p.head).v.n_rows) return;
+    if (row >= rows_in_step(p.head, p.flags)) return;
     uint h = gl_WorkGroupID.x;
     const uint which = h < n_q ? 0 : h < n_q + n_kv ? 1 : 2;
     h -= which == 0 ? 0 : which == 1 ? n_q : n_q + n_kv;
