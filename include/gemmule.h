@@ -130,6 +130,8 @@ typedef struct gm_engine_opts {
     const char *backend; /* "auto" (also NULL), or a name that gm_backend_name lists           */
     const char *kv_type; /* "f32", "f16" or "q8_0"; NULL: f16, and f32 on the ref backends     */
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
+    const char
+        *device; /* of the vulkan backend: its number, or a part of its name; NULL: the best */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 

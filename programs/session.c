@@ -60,6 +60,12 @@ const gm_argrow gm_engine_rows[] = {
      .choices = "c, avx2, avx512",
      .help = "use vector instructions up to these: c (none), avx2\n"
              "or avx512 (default: all that the CPU has)"},
+    {.name = "device",
+     .value = "DEVICE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, device),
+     .help = "of the vulkan backend: a number, or a part of the\n"
+             "device's name (default: the best that is there)"},
     {0},
 };
 
@@ -121,6 +127,7 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args)
     opts.backend = args->backend;
     opts.kv_type = args->kv_type;
     opts.isa = args->isa;
+    opts.device = args->device;
     return opts;
 }
 

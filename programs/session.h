@@ -20,7 +20,7 @@ typedef struct gm_model_args {
 extern const gm_argrow gm_model_rows[];
 
 typedef struct gm_engine_args {
-    const char *backend, *kv_type, *isa;
+    const char *backend, *kv_type, *isa, *device;
     gm_argnum ctx, threads;
 } gm_engine_args;
 extern const gm_argrow gm_engine_rows[];

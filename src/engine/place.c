@@ -51,7 +51,7 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
 {
     const gm_config *const c = &m->config;
     *w = (wish){.cfg = {.backend = o->backend,
-                        .be = {.n_threads = o->n_threads, .isa = o->isa},
+                        .be = {.n_threads = o->n_threads, .isa = o->isa, .device = o->device},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
                                .n_kv_head = c->n_kv_head,

@@ -21,7 +21,7 @@
 
 /* How products are shared out, by columns (1, 2, 4, 8); 0: the default. Tuning changes speed only. */
 typedef struct gm_vk_tuning {
-    uint32_t lanes, rows, rounds;         /* of plain products             */
+    uint32_t lanes, rows, rounds;             /* of plain products             */
     uint32_t glu_lanes, glu_rows, glu_rounds; /* of gate and up            */
     bool late; /* columns are asked for when they are needed               */
 } gm_vk_tuning;
@@ -53,12 +53,12 @@ typedef struct gm_vk_edits {
 
 struct gm_kvmem {
     gm_backend *be;
-    gm_slots slots;                 /* what the host knows: tables and parameters, for checking  */
-    gm_vk_buf *page_bufs;           /* pages, in as many pieces as the driver wants              */
+    gm_slots slots;       /* what the host knows: tables and parameters, for checking  */
+    gm_vk_buf *page_bufs; /* pages, in as many pieces as the driver wants              */
     size_t n_page_bufs;
-    uint64_t *page_addr;            /* [pages of both classes]                                   */
+    uint64_t *page_addr; /* [pages of both classes]                                   */
     uint64_t page_size[GM_CLASSES];
-    uint64_t layer_size;            /* of one layer in a page                                    */
+    uint64_t layer_size; /* of one layer in a page                                    */
     uint32_t n_edits, n_counts, n_copies; /* that a step may have                                */
     gm_vk_buf slot_buf, tables, counts, biases, pages; /* of the device's slots; page addresses  */
     gm_vk_edits edits[GM_TICKETS];
@@ -82,14 +82,14 @@ typedef struct gm_vk_grid {
     bool walk; /* ATTEND: one workgroup goes through all splits */
 } gm_vk_grid;
 
-#define GM_VK_GRIDS 32
+#define GM_VK_GRIDS      32
 #define GM_VK_SPLIT_ROWS 8 /* most rows for which each split of attention is a workgroup */
 
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
     gm_vk_buf step, given, result;
     VkCommandBuffer cmd;
-    uint64_t value;      /* of the timeline, once it is done                    */
+    uint64_t value;       /* of the timeline, once it is done                    */
     const gm_step *asked; /* the step that is under way                          */
 } gm_vk_slice;
 
@@ -102,7 +102,7 @@ struct gm_exec {
     gm_vk_buf scratch;
     gm_vk_value *values; /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2]; /* scratch of kernels                    */
-    gm_vk_buf turns;     /* of ropes                                              */
+    gm_vk_buf turns; /* of ropes                                              */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
     uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
     uint32_t max_masks, mask_words;
@@ -111,9 +111,9 @@ struct gm_exec {
     uint32_t n_grids;
     gm_vk_slice slice[GM_TICKETS];
     size_t n_dispatches, n_barriers;
-    gm_result_out *out;  /* [outs] */
-    gm_candidate *top;   /* [outs, GM_TOP_MAX] */
-    uint32_t *order;     /* [n_vocab] scratch of candidates */
+    gm_result_out *out; /* [outs] */
+    gm_candidate *top;  /* [outs, GM_TOP_MAX] */
+    uint32_t *order;    /* [n_vocab] scratch of candidates */
 };
 
 /* vk_layout.c: bytes of a tensor on the device, and rows [first, first + n) of it. planes[i] is where

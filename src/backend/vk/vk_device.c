@@ -29,8 +29,7 @@ gm_status gm_vk_check(VkResult r, const char *what, gm_err *err)
         return gm_fail(err, GM_E_DEVMEM, r, "vulkan: the device has no memory left for %s", what);
     case VK_ERROR_DEVICE_LOST:
         return gm_fail(err, GM_E_LOST, r, "vulkan: the device was lost during %s", what);
-    default:
-        return gm_fail(err, GM_E_UNSUP, r, "vulkan: %s failed with VkResult %d", what, (int)r);
+    default: return gm_fail(err, GM_E_UNSUP, r, "vulkan: %s failed with VkResult %d", what, (int)r);
     }
 }
 
@@ -96,7 +95,8 @@ static gm_status choose(gm_vk_dev *d, const char *which, gm_err *err)
         d->props = p;
     }
     if (d->phys) return GM_OK;
-    return gm_fail(err, GM_E_ARG, 0, "vulkan: no device is %.60s; there are %u, see `gemmule devices`",
+    return gm_fail(err, GM_E_ARG, 0,
+                   "vulkan: no device is %.60s; there are %u, see `gemmule devices`",
                    which ? which : "usable", n);
 }
 
@@ -237,8 +237,8 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
                                      .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = matrix,
                                      .ppEnabledExtensionNames = &matrix_name};
-    GM_TRY(gm_vk_check(PROC(d, vkCreateDevice)(d->phys, &info, NULL, &d->device), "the device",
-                       err));
+    GM_TRY(
+        gm_vk_check(PROC(d, vkCreateDevice)(d->phys, &info, NULL, &d->device), "the device", err));
     gm_volk_load(d->instance, d->device, &d->vk);
     d->vk.vkGetDeviceQueue(d->device, d->family, 0, &d->queue);
     d->needs = GM_VK_NEEDS_INT_DOT8 | (have.f12.shaderFloat16 ? GM_VK_NEEDS_F16 : 0);
@@ -287,8 +287,8 @@ static gm_status find_memory(gm_vk_dev *d, gm_err *err)
     bool found[GM_VK_MEMKINDS] = {false};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         if (!found[order[i].kind])
-            found[order[i].kind] = find_type(d, order[i].want, order[i].without,
-                                             &d->memtype[order[i].kind]);
+            found[order[i].kind] =
+                find_type(d, order[i].want, order[i].without, &d->memtype[order[i].kind]);
     }
     for (int i = 0; i < GM_VK_MEMKINDS; i++) {
         if (!found[i])
@@ -309,8 +309,8 @@ static gm_status open_queue(gm_vk_dev *d, gm_err *err)
                                        .pNext = &type};
     GM_TRY(gm_vk_check(d->vk.vkCreateCommandPool(d->device, &pool, NULL, &d->pool),
                        "the command pool", err));
-    return gm_vk_check(d->vk.vkCreateSemaphore(d->device, &sem, NULL, &d->timeline),
-                       "the timeline", err);
+    return gm_vk_check(d->vk.vkCreateSemaphore(d->device, &sem, NULL, &d->timeline), "the timeline",
+                       err);
 }
 
 gm_status gm_vk_dev_open(gm_vk_dev *d, const char *which, gm_err *err)
@@ -406,8 +406,8 @@ void gm_vk_buf_free(gm_vk_dev *d, gm_vk_buf *b)
 
 gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_err *err)
 {
-    const VkCommandBufferSubmitInfo buffer = {
-        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = cmd};
+    const VkCommandBufferSubmitInfo buffer = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO,
+                                              .commandBuffer = cmd};
     const VkSemaphoreSubmitInfo signal = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
                                           .semaphore = d->timeline,
                                           .value = d->n_submits + 1,

@@ -38,9 +38,9 @@ typedef struct gm_vk_dev {
     uint32_t family;
     uint32_t needs; /* gm_vk_needs that it meets */
     uint32_t subgroup_min, subgroup_max;
-    bool unified;        /* host and device share their memory                */
-    uint64_t max_alloc;  /* bytes of one allocation                           */
-    float timestamp_ns;  /* of a tick; 0: no timestamps                       */
+    bool unified;       /* host and device share their memory                */
+    uint64_t max_alloc; /* bytes of one allocation                           */
+    float timestamp_ns; /* of a tick; 0: no timestamps                       */
     uint32_t memtype[GM_VK_MEMKINDS];
     VkPhysicalDeviceMemoryProperties mem;
     VkPhysicalDeviceProperties props;

@@ -225,8 +225,7 @@ gm_status gm_vk_kv_copy(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_
     *t = 0;
     gm_status status = gm_vk_buf_alloc(d, &stage, most, GM_VK_RESULT, "staging", err);
     for (uint32_t i = 0; i < n && status == GM_OK; i++) {
-        if (moves[i].class >= GM_CLASSES ||
-            moves[i].page >= kv->slots.desc.n_pages[moves[i].class])
+        if (moves[i].class >= GM_CLASSES || moves[i].page >= kv->slots.desc.n_pages[moves[i].class])
             status = gm_fail(err, GM_E_ARG, 0, "kv: there is no page %" PRIu32, moves[i].page);
         else
             status = move_page(kv, &moves[i], &stage, err);

@@ -32,12 +32,12 @@ typedef struct layout {
 } layout;
 
 static const layout table[] = {
-    {GM_QTYPE_Q4_0, 4, 0, 8, 0, FLAT, 2, 0},    {GM_QTYPE_Q4_1, 4, 0, 0, 0, FLAT_MIN, 4, 0},
-    {GM_QTYPE_Q5_0, 4, 1, 16, 0, FLAT, 0, 0},   {GM_QTYPE_Q5_1, 4, 1, 0, 0, FLAT_MIN, 0, 0},
-    {GM_QTYPE_Q8_0, 8, 0, 0, 0, FLAT, 2, 0},    {GM_QTYPE_IQ4_NL, 4, 0, 0, 0, FLAT, 2, 0},
+    {GM_QTYPE_Q4_0, 4, 0, 8, 0, FLAT, 2, 0},     {GM_QTYPE_Q4_1, 4, 0, 0, 0, FLAT_MIN, 4, 0},
+    {GM_QTYPE_Q5_0, 4, 1, 16, 0, FLAT, 0, 0},    {GM_QTYPE_Q5_1, 4, 1, 0, 0, FLAT_MIN, 0, 0},
+    {GM_QTYPE_Q8_0, 8, 0, 0, 0, FLAT, 2, 0},     {GM_QTYPE_IQ4_NL, 4, 0, 0, 0, FLAT, 2, 0},
     {GM_QTYPE_Q2_K, 2, 0, 0, 4, SC16_MIN, 0, 0}, {GM_QTYPE_Q3_K, 2, 1, 4, 4, SC, 0, 0},
-    {GM_QTYPE_Q4_K, 4, 0, 0, 4, SC_MIN, 0, 0},  {GM_QTYPE_Q5_K, 4, 1, 0, 4, SC_MIN, 0, 0},
-    {GM_QTYPE_Q6_K, 4, 2, 32, 4, SC, 0, 0},     {GM_QTYPE_IQ4_XS, 4, 0, 0, 4, SC, 0, 0},
+    {GM_QTYPE_Q4_K, 4, 0, 0, 4, SC_MIN, 0, 0},   {GM_QTYPE_Q5_K, 4, 1, 0, 4, SC_MIN, 0, 0},
+    {GM_QTYPE_Q6_K, 4, 2, 32, 4, SC, 0, 0},      {GM_QTYPE_IQ4_XS, 4, 0, 0, 4, SC, 0, 0},
 };
 
 static const layout *find(gm_qtype type)
@@ -133,9 +133,7 @@ static void put_scales(const layout *l, const gm_qints *b, uint32_t part, uint8_
         out[0] = (uint8_t)sc[0];
         out[1] = (uint8_t)m[0];
         break;
-    case SC16_MIN:
-        out[0] = (uint8_t)(sc[0] | m[0] << 4);
-        out[1] = (uint8_t)(sc[1] | m[1] << 4);
+    case SC16_MIN: out[0] = (uint8_t)(sc[0] | m[0] << 4); out[1] = (uint8_t)(sc[1] | m[1] << 4);
     }
 }
 

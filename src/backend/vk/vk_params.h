@@ -20,10 +20,10 @@
 #define GM_ADDR uint64_t
 #endif
 
-#define GM_VK_BLOCK 32   /* values of one int8 activation block              */
-#define GM_VK_SUMS  8    /* running sums of a product: block b goes to b % 8 */
-#define GM_VK_SPLIT 128  /* keys that one workgroup of attention sees        */
-#define GM_VK_PAGE  32   /* cells of a page                                  */
+#define GM_VK_BLOCK 32  /* values of one int8 activation block              */
+#define GM_VK_SUMS  8   /* running sums of a product: block b goes to b % 8 */
+#define GM_VK_SPLIT 128 /* keys that one workgroup of attention sees        */
+#define GM_VK_PAGE  32  /* cells of a page                                  */
 
 /* flags of most kernels: whose rows they work on */
 #define GM_VK_ROWS_OUT 1  /* the picked rows; else all rows                                     */
@@ -76,9 +76,9 @@ struct gm_vk_embed {
 #define GM_VK_NORM_PICK 8 /* row i of x is the row of output i   */
 struct gm_vk_norm {
     GM_ADDR head, outs;
-    GM_ADDR x, y;      /* [n, cols]                        */
-    GM_ADDR w1, w2;    /* of the first and the second norm */
-    GM_ADDR dst;       /* [n, cols], or 0                  */
+    GM_ADDR x, y;       /* [n, cols]                        */
+    GM_ADDR w1, w2;     /* of the first and the second norm */
+    GM_ADDR dst;        /* [n, cols], or 0                  */
     GM_ADDR h, q, meta; /* the result as float32 and as int8, each 0 where nobody wants it */
     GM_F32 eps1, offset1, eps2, offset2;
     GM_U32 n_cols, flags;
@@ -86,12 +86,12 @@ struct gm_vk_norm {
 
 struct gm_vk_matmul {
     GM_ADDR head;
-    GM_ADDR x, meta;   /* int8 and its scales, or float32 and 0                           */
-    GM_ADDR w[3];      /* up to three matrices of one type and width; gate and up          */
-    GM_ADDR dst[3];    /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
+    GM_ADDR x, meta; /* int8 and its scales, or float32 and 0                           */
+    GM_ADDR w[3];    /* up to three matrices of one type and width; gate and up          */
+    GM_ADDR dst[3];  /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
     GM_U32 n_rows[3];
-    GM_U32 wg_end[2];  /* workgroups before the second and before the third matrix         */
-    GM_U32 n_cols;     /* of the weights                                                   */
+    GM_U32 wg_end[2]; /* workgroups before the second and before the third matrix         */
+    GM_U32 n_cols;    /* of the weights                                                   */
     GM_U32 flags;
 };
 
@@ -111,8 +111,8 @@ struct gm_vk_rope {
 
 struct gm_vk_attend {
     GM_ADDR rows, q, tables;
-    GM_ADDR dst, dstq, meta;   /* float32 and int8, each 0 where nobody wants it   */
-    GM_ADDR parts, arrived;    /* partial results; workgroups that have finished   */
+    GM_ADDR dst, dstq, meta; /* float32 and int8, each 0 where nobody wants it   */
+    GM_ADDR parts, arrived;  /* partial results; workgroups that have finished   */
     GM_ADDR head;
     GM_U32 n_head, n_kv_head, head_dim;
     GM_U32 table_len, layer_off, max_splits;

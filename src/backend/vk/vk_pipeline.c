@@ -51,7 +51,8 @@ gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, c
     const gm_vk_shader *const s = find_shader(pipeline, type);
     *out = 0;
     if (!s || s->n_spec > GM_VK_SPECS)
-        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: there is no kernel %s of type %d", pipeline, type);
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: there is no kernel %s of type %d", pipeline,
+                       type);
     for (size_t i = 0; i < p->n; i++) {
         if (p->at[i].shader != s || memcmp(p->at[i].spec, spec, s->n_spec * sizeof *spec)) continue;
         *out = (uint32_t)i;

@@ -58,8 +58,8 @@ gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n
     const VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                         .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                         .queryCount = (uint32_t)list.n + 1};
-    GM_TRY_DONE(gm_vk_check(d->vk.vkCreateQueryPool(d->device, &info, NULL, &times), "timestamps",
-                            err));
+    GM_TRY_DONE(
+        gm_vk_check(d->vk.vkCreateQueryPool(d->device, &info, NULL, &times), "timestamps", err));
     GM_TRY_DONE(run_timed(ex, &list, times, ticks, err));
     for (size_t i = 0; i < list.n; i++) {
         const double us = (double)(ticks[i + 1] - ticks[i]) * (double)d->timestamp_ns * 1e-3;

@@ -26,7 +26,8 @@ static bool clash(const gm_vk_dispatch *a, const gm_vk_dispatch *b)
     for (uint32_t i = 0; i < a->n_ranges; i++) {
         for (uint32_t j = 0; j < b->n_ranges; j++) {
             const gm_vk_range *const x = &a->ranges[i], *const y = &b->ranges[j];
-            if ((x->write || y->write) && x->addr < y->addr + y->size && y->addr < x->addr + x->size)
+            if ((x->write || y->write) && x->addr < y->addr + y->size &&
+                y->addr < x->addr + x->size)
                 return true;
         }
     }
@@ -80,7 +81,8 @@ static void barrier(gm_vk_dev *d, VkCommandBuffer cmd, VkPipelineStageFlags2 fro
 #define COMPUTE VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
 #define ALL     VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
 
-static void put(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer cmd, const gm_vk_dispatch *x)
+static void put(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer cmd,
+                const gm_vk_dispatch *x)
 {
     const gm_vk_pipes *const p = r->pipes;
     if (x->barrier) barrier(d, cmd, COMPUTE, COMPUTE);
@@ -109,7 +111,8 @@ void gm_vk_record_free(gm_vk_dev *d, VkCommandBuffer cmd)
     if (cmd) d->vk.vkFreeCommandBuffers(d->device, d->pool, 1, &cmd);
 }
 
-static const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+static const VkCommandBufferBeginInfo begin = {.sType =
+                                                   VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
 
 static void stamp(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer cmd, size_t i)
 {

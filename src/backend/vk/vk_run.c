@@ -144,8 +144,7 @@ static gm_status check_rows(const gm_exec *ex, const gm_step *s, gm_err *err)
 {
     const gm_op *const input = &ex->plan->ops[0];
     const bool by_id = input->kind == GM_OP_INPUT_ROWS;
-    const uint64_t n_tokens =
-        by_id ? gm_tensor_rows(&ex->plan->weights.at[input->weight[0]]) : 0;
+    const uint64_t n_tokens = by_id ? gm_tensor_rows(&ex->plan->weights.at[input->weight[0]]) : 0;
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const gm_step_row *const r = &gm_step_rows(s)[i];
         if (r->kind == GM_ROW_GIVEN) {
@@ -278,8 +277,8 @@ static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
     }
     if (o->want & GM_WANT_LOGITS) out->logits = logits;
     if (o->want & GM_WANT_HIDDEN) {
-        out->hidden = (const float *)(const void *)(from + ex->hidden_off) +
-                      (size_t)i * ex->hidden_cols;
+        out->hidden =
+            (const float *)(const void *)(from + ex->hidden_off) + (size_t)i * ex->hidden_cols;
     }
 }
 

@@ -17,9 +17,9 @@ typedef struct placer {
     block *blocks;
     size_t n, cap;
     uint64_t end;
-    size_t *group_of;  /* [n_ops]                                   */
-    size_t *last;      /* [n_vals] the last group that reads it      */
-    bool *f32, *q8;    /* [n_vals] what its readers want             */
+    size_t *group_of; /* [n_ops]                                   */
+    size_t *last;     /* [n_vals] the last group that reads it      */
+    bool *f32, *q8;   /* [n_vals] what its readers want             */
 } placer;
 
 /* ---- what is wanted -------------------------------------------------------------------------- */
@@ -149,7 +149,8 @@ static gm_status place_scratch(placer *pl, gm_err *err)
             const uint32_t table = ex->kv->slots.desc.table_len * GM_PAGE_LEN;
             const uint64_t splits = (table + GM_VK_SPLIT - 1) / GM_VK_SPLIT;
             const uint64_t one = op->attn.n_head * (gm_vk_kv_dim(&ex->kv->slots.desc) + 2ull) * 4;
-            if (rows <= GM_VK_SPLIT_ROWS && rows * splits * one > parts) parts = rows * splits * one;
+            if (rows <= GM_VK_SPLIT_ROWS && rows * splits * one > parts)
+                parts = rows * splits * one;
             if (rows * op->attn.n_kv_head * 4 > arrived) arrived = rows * op->attn.n_kv_head * 4;
         }
         if (op->kind == GM_OP_DRAW) adjusted = ex->bucket.outs * 4ull * p->vals[op->in[0]].cols;
@@ -182,7 +183,8 @@ static gm_status place_all(placer *pl, gm_err *err)
     find_wants(pl);
     GM_TRY(place_scratch(pl, err)); /* first, and never given back */
     GM_TRY(place_groups(pl, err));
-    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->scratch, pl->end, GM_VK_LOCAL, "a step's values", err));
+    GM_TRY(
+        gm_vk_buf_alloc(&ex->be->dev, &ex->scratch, pl->end, GM_VK_LOCAL, "a step's values", err));
     GM_TRY(gm_vk_fill_now(&ex->be->dev, &ex->scratch, 0, err));
     for (gm_val v = 1; v < p->n_vals; v++) {
         relocate(ex->scratch.addr, &ex->values[v].f32);

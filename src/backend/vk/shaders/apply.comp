@@ -1,7 +1,7 @@
 #version 460
-// SPDX-License-Identifier: MIT
-// What a step changes before its rows: slots that begin anew, counts, page tables (workgroup 0), and
-// page copies (the others, each its own stretch of every page, so that copies keep their order).
+/* SPDX-License-Identifier: MIT */
+// What a step changes before its rows: slots that begin anew, counts and page tables (workgroup 0),
+// and page copies (the others, each its own stretch of every page: copies keep their order).
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 
@@ -21,10 +21,12 @@ struct PageEdit {
 struct PageCopy {
     uint class_of, from, to;
 };
-layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Sets { SlotSet v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Counts { CountEdit v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Edits { PageEdit v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Copies { PageCopy v[]; };
+#define ENTRIES(NAME, ENTRY) \
+    layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer NAME { ENTRY v[]; }
+ENTRIES(Sets, SlotSet);
+ENTRIES(Counts, CountEdit);
+ENTRIES(Edits, PageEdit);
+ENTRIES(Copies, PageCopy);
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Tables { uint64_t v[]; };
 
 #define SLOT_WORDS 16 /* of gm_vk_slot; the draw begins at word 4 */

@@ -1,5 +1,5 @@
 #version 460
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Attention of one row and one KV head over its visible cells, in splits of 128 by absolute
 // position, for all G query heads that share the KV head.
 //

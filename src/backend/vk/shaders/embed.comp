@@ -1,5 +1,5 @@
 #version 460
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // The rows that a step begins with: a row of the embedding times a scale, or floats that the step
 // brings. A workgroup a row. Without a weight (TYPE 0) every row is given.
 #extension GL_GOOGLE_include_directive : require
@@ -12,7 +12,9 @@
 #endif
 
 layout(push_constant, std430) uniform Push { gm_vk_embed p; };
-layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Slots { gm_vk_slot v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Slots {
+    gm_vk_slot v[];
+};
 
 #if TYPE == 0 || TYPE == 1 || TYPE == 30
 void expand(uint id, uint out_first)

@@ -1,5 +1,5 @@
 #version 460
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Products of quantised weights with int8 activations, from one column to NC: decode lives here.
 //
 // A lane reads 16 bytes of codes of a row at a time; eight lanes read 128 neighbouring bytes. The

@@ -1,5 +1,5 @@
 #version 460
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Products of plain float weights with float32 activations: sixteen running sums a row, two a lane,
 // in the order of quant/dot.h.
 #extension GL_GOOGLE_include_directive : require

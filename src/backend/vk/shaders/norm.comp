@@ -1,5 +1,5 @@
 #version 460
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Norms of rows, a workgroup a row: x = x + norm(y) (NORM_ADD), then h = norm(x) (NORM_NEXT), which
 // is what stands between two products of Gemma 3. A lane keeps its values in registers from the
 // first pass to the last; h is written as float32, as int8, or as both.

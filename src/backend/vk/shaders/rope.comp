@@ -1,8 +1,8 @@
 #version 460
-// SPDX-License-Identifier: MIT
-// Heads after their projection: a norm each, rotation by the row's position, and the store of K and V
-// in the cache. Workgroups [head, row]: first the heads of q, then of k, then of v. Two values that
-// are rotated together belong to one lane.
+/* SPDX-License-Identifier: MIT */
+// Heads after their projection: a norm each, rotation by the row's position, and the store of K and
+// V in the cache. Workgroups [head, row]: first the heads of q, then of k, then of v. Two values
+// that are rotated together belong to one lane.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/reduce.glsl"

@@ -1,5 +1,5 @@
 #version 460
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // What is done value by value: copies, soft caps, the rest of a gate whose matrices differ in type,
 // and rounding to int8 where no kernel before does it. Workgroups [.., row], four values a lane.
 #extension GL_GOOGLE_include_directive : require

@@ -122,7 +122,9 @@ static void make_draw(chance *c, gm_draw *d)
 {
     *d = (gm_draw){.seed_lo = chance_u32(c),
                    .seed_hi = chance_u32(c),
-                   .inv_temp = maybe(c) ? 0 : maybe(c) ? 1 : 0.05f + 3 * chance_unit(c),
+                   .inv_temp = maybe(c)   ? 0
+                               : maybe(c) ? 1
+                                          : 0.05f + 3 * chance_unit(c),
                    .log_min_p = maybe(c) ? -9 * chance_unit(c) : -INFINITY,
                    .repeat = 1,
                    .inv_repeat = 1,
@@ -149,7 +151,8 @@ static void put_slot(chance *c, scene *s, uint32_t i)
     assert_true(gm_step_put_set(s->step, i, &s->draw[i], s->bias[i], s->n_bias[i]));
     memset(counts, 0, s->n * sizeof *counts);
     for (uint32_t k = 0; k < 20; k++) {
-        const gm_count_edit e = {i, (int32_t)chance_below(c, s->n), (int32_t)(k % 2), (int32_t)(k % 3)};
+        const gm_count_edit e = {i, (int32_t)chance_below(c, s->n), (int32_t)(k % 2),
+                                 (int32_t)(k % 3)};
         assert_true(gm_step_put_count(s->step, &e));
         counts[e.id].prompt = (uint16_t)(counts[e.id].prompt + e.prompt);
         counts[e.id].answer = (uint16_t)(counts[e.id].answer + e.answer);
@@ -180,11 +183,12 @@ static void check_slot(const scene *s, const gm_result *r, uint32_t i)
     const float *const l = s->logits + (size_t)i * s->n;
     const uint32_t want = gm_draw_token(l, s->n, &row, &s->scratch);
     if (r->out[i].token != (int32_t)want) {
-        fail_msg("%u tokens, inv_temp %g, top_k %u, top_p %u, log_min_p %g, %u biases, %s mask: drew "
-                 "%d, expected %u; adjusted %.9g and %.9g",
-                 s->n, (double)d->inv_temp, d->top_k, d->top_p, (double)d->log_min_p, s->n_bias[i],
-                 row.mask ? "a" : "no", r->out[i].token, want,
-                 (double)s->scratch.adjusted[r->out[i].token], (double)s->scratch.adjusted[want]);
+        fail_msg(
+            "%u tokens, inv_temp %g, top_k %u, top_p %u, log_min_p %g, %u biases, %s mask: drew "
+            "%d, expected %u; adjusted %.9g and %.9g",
+            s->n, (double)d->inv_temp, d->top_k, d->top_p, (double)d->log_min_p, s->n_bias[i],
+            row.mask ? "a" : "no", r->out[i].token, want,
+            (double)s->scratch.adjusted[r->out[i].token], (double)s->scratch.adjusted[want]);
     }
 }
 

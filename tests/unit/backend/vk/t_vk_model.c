@@ -91,7 +91,8 @@ static void test_caches(void **state)
     scene s;
     scene_open(&s, "f32");
     for (size_t i = 0; i < 2; i++) {
-        float *const got = run(&s, "vulkan", 5, types[i]), *const want = run(&s, "ref", 0, types[i]);
+        float *const got = run(&s, "vulkan", 5, types[i]), *const want =
+                                                               run(&s, "ref", 0, types[i]);
         const double worst = worst_difference(got, want, (size_t)N * s.n_vocab);
         print_message("KV %-5s worst difference from ref %.2g\n", gm_qtype_name(types[i]), worst);
         assert_true(worst <= NOISE);
@@ -128,7 +129,8 @@ static void device_open(device *d, const scene *s, uint32_t rows)
     if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK ||
         ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
         ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
-        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, 1}, &d->ex, &err) != GM_OK)
+        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, 1}, &d->ex, &err) !=
+            GM_OK)
         fail_msg("%s", err.msg);
 }
 
@@ -150,10 +152,8 @@ static void put_token(gm_step *step, uint32_t pos)
         gm_step_put_edit(step, &(gm_page_edit){0, 0, i, i});
         gm_step_put_edit(step, &(gm_page_edit){0, 1, i, i});
     }
-    const gm_step_row row = {.kind = pos ? GM_ROW_LAST : GM_ROW_ID,
-                             .src = 5,
-                             .pos = pos,
-                             .last = {pos, pos}};
+    const gm_step_row row = {
+        .kind = pos ? GM_ROW_LAST : GM_ROW_ID, .src = 5, .pos = pos, .last = {pos, pos}};
     gm_step_put_row(step, &row);
     gm_step_put_out(step, &(gm_step_out){.want = GM_WANT_DRAW, .mask = GM_NO_MASK});
 }

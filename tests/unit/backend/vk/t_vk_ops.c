@@ -103,7 +103,8 @@ int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--all") == 0) stride = 1;
-        if (strcmp(argv[i], "--stride") == 0 && i + 1 < argc) stride = strtoul(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--stride") == 0 && i + 1 < argc)
+            stride = strtoul(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[i + 1];
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
     }

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // What every kernel begins with: extensions, memory seen as arrays, sums over a workgroup.
 
 #extension GL_EXT_buffer_reference2 : require

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Cells of the KV cache. A page holds, for each layer of its class, K and V, for each KV head, 32
 // cells: rows of head_dim values padded to whole units. A unit is eight values: 32 bytes as f32, 16
 // as f16; as q8_0 four units of 8 bytes are a block, whose float32 scales lie behind the 32 rows.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Plain float weights from the device's layout: 128 columns are a chunk, in which the eight values
 // of running sum s (columns s, s + 16, ..) lie together. Rows are padded to whole chunks.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // The arithmetic of the draw, shared with C.
 #define GM_LAW
 #define GM_LAW_F32       precise float

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Functions that devices round in their own ways, spelled so that all get the same bits.
 
 // exp, to about 1e-7 of its value; 0 below -87, infinite above 88.7.
@@ -64,7 +64,7 @@ uint gm_half(float x)
     const uint bits = floatBitsToUint(x), sign = bits >> 16 & 0x8000u, a = bits & 0x7fffffffu;
     if (a > 0x7f800000u) return sign | 0x7e00u;
     if (a >= 0x477ff000u) return sign | 0x7c00u;
-    const int cut = max(13, 126 - int(a >> 23)); // bits that fall off; more below the normal numbers
+    const int cut = max(13, 126 - int(a >> 23)); // bits that fall off; more where h is not normal
     if (cut > 25) return sign;
     const uint m = (a & 0x7fffffu) | 0x800000u;
     const uint rest = m & ((1u << cut) - 1), half_unit = 1u << (cut - 1);

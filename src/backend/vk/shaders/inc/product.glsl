@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // What all products share: who works on what, and where results go.
 //
 // Eight neighbouring lanes are a group and work on R rows of weights together, each on every eighth
@@ -10,7 +10,7 @@ layout(constant_id = ID_R) const uint R = 1;
 layout(constant_id = ID_NC) const uint NC = 1;
 layout(constant_id = ID_U) const uint U = 1;   // blocks a lane has on their way at once
 layout(constant_id = ID_GLU) const uint GLU = 0;
-layout(constant_id = ID_TILE) const uint TILE = 1; // floats of shared memory: NC * rows of the workgroup
+layout(constant_id = ID_TILE) const uint TILE = 1; // floats shared: NC * rows of the workgroup
 const uint NM = 1 + GLU;
 const uint NS = NM * R; // rows that a lane works on
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Activations as int8, by the law of quant/dot.h: dx = max / 127, x8 = round(x * (127 / max)). A
 // device's own division may be two units off, so the two quotients are divided by hand.
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Sums and maxima over a workgroup of any subgroup size; every invocation gets the result. The
 // order follows from the sizes of workgroup and subgroup alone.
 

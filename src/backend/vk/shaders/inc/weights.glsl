@@ -1,9 +1,9 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Blocks of 32 quantised weights from the device's layout (docs/VULKAN.md): planes, each [rows,
 // blocks], one behind the other, every plane beginning on a 16-byte border.
 //
-//   codes   4 bits: 16 bytes, byte j has value j low and value j + 16 high; 2 bits: 8 bytes, value v
-//           in bits 2 (v / 4 % 4) of byte v % 4 of word v / 16; 8 bits: 32 bytes
+//   codes   4 bits: 16 bytes, byte j has value j low and value j + 16 high; 2 bits: 8 bytes, value
+//           v in bits 2 (v / 4 % 4) of byte v % 4 of word v / 16; 8 bits: 32 bytes
 //   high    1 bit: word, value v in bit v / 4 of byte v % 4; 2 bits: as above
 //   scales  16 bits a block: d, or two bytes of integer scales and minima; 32 bits: d and -min
 //   supers  for each 8 blocks: d and dmin (0 where a format has none)
