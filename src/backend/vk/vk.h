@@ -23,7 +23,7 @@
 typedef struct gm_vk_tuning {
     uint32_t lanes, rows, rounds;             /* of plain products             */
     uint32_t glu_lanes, glu_rows, glu_rounds; /* of gate and up            */
-    bool late; /* columns are asked for when they are needed               */
+    uint32_t x; /* 1 + how columns are read: late, early, shared memory     */
 } gm_vk_tuning;
 
 struct gm_backend {

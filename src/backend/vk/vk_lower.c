@@ -22,7 +22,8 @@ _Static_assert(sizeof(struct gm_vk_attend) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_draw_params) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(gm_slot_set) == 52 && sizeof(gm_step_row) == 32, "as shaders read them");
 
-#define LANES_ROW 256u /* of kernels that have a row each */
+#define LANES_ROW     256u /* of kernels that have a row each                        */
+#define SHARED_BLOCKS 800u /* of a column, 40 bytes each, that fit in shared memory  */
 
 typedef struct lowering {
     gm_exec *ex;
@@ -262,7 +263,7 @@ static gm_status lower_output(lowering *l, const gm_op *op)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE, EARLY }; /* spec constants of matmul */
+enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE, COLUMN, BLOCKS }; /* spec constants of matmul */
 
 /* Who does how much. Eight lanes share a row; the numbers are tuned, the bits do not change. */
 static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_t n_blocks,
@@ -281,7 +282,10 @@ static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_
     if (rounds) t->spec[ROUNDS] = rounds;
     if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
     t->spec[GLU] = glu;
-    t->spec[EARLY] = size <= 1 && !tuned->late;
+    /* A column of up to 32 KiB is read into shared memory; two are asked for early. */
+    t->spec[COLUMN] = size == 0 && n_blocks <= SHARED_BLOCKS ? 2 : size <= 1 ? 1 : 0;
+    if (tuned->x && (tuned->x < 3 || t->spec[COLUMN] == 2)) t->spec[COLUMN] = tuned->x - 1;
+    t->spec[BLOCKS] = t->spec[COLUMN] == 2 && n_blocks ? n_blocks : 1;
     t->spec[TILE] = glu ? t->spec[COLS] * t->spec[LANES] / 8 * t->spec[ROWS] : 1;
 }
 

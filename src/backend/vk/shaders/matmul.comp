@@ -35,9 +35,15 @@ float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
     return scaled;
 }
 
-// What is on its way, two halves of it: U rounds of NS rows, and of the columns if EARLY. While one
-// half is used, the other is being filled.
-layout(constant_id = ID_EARLY) const uint EARLY = 1;
+// What is on its way, two halves of it: U rounds of NS rows, and of the columns if X is EARLY. While
+// one half is used, the other is being filled. A single column is read once, into shared memory.
+layout(constant_id = ID_X) const uint X = 0;
+#define X_LATE   0
+#define X_EARLY  1
+#define X_SHARED 2
+layout(constant_id = ID_BLOCKS) const uint BLOCKS = 1; // of the column in shared memory
+shared uvec4 column0[BLOCKS], column1[BLOCKS]; // two arrays: lanes side by side have no bank in common
+shared uvec2 column_meta[BLOCKS];
 Cursor rows[NS];
 uint64_t x_at[NC], meta_at[NC];
 Raw raw[2 * U * NS];
@@ -61,7 +67,7 @@ void fetch(uint h, uint b, uint n_blocks)
         if (b + 8 * u < n_blocks) {
             [[unroll]] for (uint s = 0; s < NS; s++)
                 raw[(h * U + u) * NS + s] = cursor_load(rows[s], u);
-            if (EARLY == 1) fetch_columns(h, u, 0);
+            if (X == X_EARLY) fetch_columns(h, u, 0);
         }
     }
     [[unroll]] for (uint s = 0; s < NS; s++)
@@ -77,7 +83,12 @@ void use(uint h, uint b, uint n_blocks)
 {
     [[unroll]] for (uint u = 0; u < U; u++) {
         if (b + 8 * u < n_blocks) {
-            if (EARLY == 0) fetch_columns(h, u, 2 * U);
+            if (X == X_LATE) fetch_columns(h, u, 2 * U);
+            if (X == X_SHARED) {
+                x0[h * U + u] = ivec4(column0[b + 8 * u]);
+                x1[h * U + u] = ivec4(column1[b + 8 * u]);
+                meta[h * U + u] = column_meta[b + 8 * u];
+            }
             [[unroll]] for (uint s = 0; s < NS; s++) {
                 const Raw r = raw[(h * U + u) * NS + s];
                 uint w[8];
@@ -90,6 +101,17 @@ void use(uint h, uint b, uint n_blocks)
             }
         }
     }
+}
+
+void share_column(uint col, uint n_blocks)
+{
+    const uint first = col * n_blocks;
+    for (uint i = gl_LocalInvocationIndex; i < n_blocks; i += gl_WorkGroupSize.x) {
+        column0[i] = U4(p.x).v[(first + i) * 2];
+        column1[i] = U4(p.x).v[(first + i) * 2 + 1];
+        column_meta[i] = U2(p.meta).v[first + i];
+    }
+    barrier();
 }
 
 void main()
@@ -114,6 +136,7 @@ void main()
         acc[i] = 0;
 
     fetch(0, lane, n_blocks);
+    if (X == X_SHARED) share_column(col_first, n_blocks);
     for (uint b = lane; b < n_blocks; b += 16 * U) {
         fetch(1, b + 8 * U, n_blocks);
         use(0, b, n_blocks);

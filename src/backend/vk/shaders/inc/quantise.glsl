@@ -49,10 +49,14 @@ float divide(float a, float b)
 
 // The two factors of a block whose largest magnitude is m: x to dx, y to 127 / m (0 where the block
 // is all zeros or has no finite maximum).
+vec2 quantise_scales_of(float m) // where m is 0 or not finite
+{
+    return vec2(m == 0 ? 0 : uintBitsToFloat(0x7fc00000u), 0);
+}
+
 vec2 quantise_scales(float m)
 {
-    if (isnan(m) || isinf(m)) return vec2(uintBitsToFloat(0x7fc00000u), 0);
-    if (m == 0) return vec2(0);
+    if (!(m > 0) || isinf(m)) return quantise_scales_of(m);
     const float up = divide(127.0, m);
     return vec2(divide(m, 127.0), isinf(up) ? 0 : up);
 }
@@ -86,7 +90,12 @@ void quantise_lanes(vec4 x, uint64_t q, uint64_t meta, uint block, bool inside)
     float m = magnitude(magnitude(magnitude(abs(x.x), x.y), x.z), x.w);
     for (uint i = 1; i < 8; i <<= 1)
         m = magnitude(m, subgroupShuffleXor(m, i));
-    const vec2 scale = quantise_scales(m);
+    // The two quotients are divided side by side, by even and by odd lanes: one division's code.
+    const bool fine = m > 0 && !isinf(m), odd = (lane & 1) != 0;
+    const float one = divide(odd && fine ? m : 127.0, odd || !fine ? 127.0 : m);
+    const float other_one = subgroupShuffleXor(one, 1);
+    const float up = odd ? other_one : one;
+    const vec2 scale = !fine ? quantise_scales_of(m) : vec2(odd ? one : other_one, isinf(up) ? 0 : up);
     const uint word = quantise_word(x, scale.y);
     int sum = byte_sum(word);
     sum += subgroupShuffleXor(sum, 1);
