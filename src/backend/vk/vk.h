@@ -116,8 +116,8 @@ struct gm_exec {
     uint32_t *order;    /* [n_vocab] scratch of candidates */
 };
 
-/* vk_layout.c: bytes of a tensor on the device, and rows [first, first + n) of it. planes[i] is where
- * row `first` of plane i goes. */
+/* vk_layout.c: bytes of a tensor on the device, and rows [first, first + n) of it, where first is a
+ * multiple of 16. planes[i] is where row `first` of plane i goes; runs of 16 rows follow each other. */
 #define GM_VK_PLANES 4
 typedef struct gm_vk_planes {
     uint32_t n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Weights as the kernels want them: planes of codes, high bits, scales and super-block scales, each
- * [rows, blocks], so that neighbouring lanes read neighbouring 16 bytes whatever the format's block
- * is in files (18 bytes for q4_0, 210 for q6_K). shaders/inc/weights.glsl draws the bits; what is
+/* Weights as the kernels want them: planes of codes, high bits, scales and super-block scales, so
+ * that neighbouring lanes read neighbouring 16 bytes whatever the format's block is in files (18
+ * bytes for q4_0, 210 for q6_K), and bands of sixteen rows, so that a workgroup's rows lie together. shaders/inc/weights.glsl draws the bits; what is
  * written here must be what is read there. The one layout serves products and the embedding.
  *
  * Formats whose blocks already have their bits in that order are copied; the others are taken apart
@@ -48,6 +48,7 @@ static const layout *find(gm_qtype type)
     return NULL;
 }
 
+#define BAND  16u  /* rows of quantised weights that lie together                */
 #define CHUNK 128u /* columns of plain floats that are laid out together */
 
 static bool is_vector(const gm_tensor *t)
@@ -57,7 +58,7 @@ static bool is_vector(const gm_tensor *t)
 
 static void row_sizes(const gm_tensor *t, gm_vk_planes *out)
 {
-    const uint64_t cols = gm_tensor_cols(t), blocks = cols / 32;
+    const uint64_t cols = gm_tensor_cols(t), blocks = (cols / 32 + 7) / 8 * 8;
     const layout *const l = find(t->type->id);
     if (is_vector(t)) {
         *out = (gm_vk_planes){.n = 1, .row_size = {4 * cols}};
@@ -67,7 +68,7 @@ static void row_sizes(const gm_tensor *t, gm_vk_planes *out)
     } else {
         *out = (gm_vk_planes){.n = GM_VK_PLANES,
                               .row_size = {blocks * l->code_bits * 4, blocks * l->high_bits * 4,
-                                           blocks * (l->scales == FLAT_MIN ? 4 : 2),
+                                           blocks * (l->scales == FLAT_MIN ? 4u : 2u),
                                            blocks / 8 * l->super_bytes}};
     }
 }
@@ -75,11 +76,12 @@ static void row_sizes(const gm_tensor *t, gm_vk_planes *out)
 gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err)
 {
     row_sizes(t, out);
+    const uint64_t rows = gm_tensor_rows(t), band = find(t->type->id) && !is_vector(t) ? BAND : 1;
     bool fits = true;
     for (uint32_t i = 0; i < out->n; i++) {
         uint64_t size = 0;
         out->off[i] = out->size;
-        fits = fits && gm_size_mul(out->row_size[i], gm_tensor_rows(t), &size) &&
+        fits = fits && gm_size_mul(out->row_size[i], (rows + band - 1) / band * band, &size) &&
                gm_size_align(size, 16, &size) && gm_size_add(out->size, size, &out->size);
     }
     /* Kernels count blocks, 16-byte units and halves in 32 bits. */
@@ -149,38 +151,49 @@ static uint8_t code_of(const layout *l, int8_t q)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void pack_row(const layout *l, const gm_tensor *t, const uint8_t *row,
+/* The place of a row's block b in its planes: i counts rows from the beginning of a band on. */
+static uint64_t block_place(const gm_tensor *t, uint64_t i, uint64_t b)
+{
+    const uint64_t eights = (gm_tensor_cols(t) / 32 + 7) / 8;
+    return ((i / BAND * eights + b / 8) * BAND + i % BAND) * 8 + b % 8;
+}
+
+static uint32_t scale_bytes(const layout *l)
+{
+    return l->scales == FLAT_MIN ? 4 : 2;
+}
+
+static void pack_row(const layout *l, const gm_tensor *t, const uint8_t *row, uint64_t place,
                      uint8_t *const to[GM_VK_PLANES])
 {
-    const uint32_t per = t->type->block_len / 32, scale_size = l->scales == FLAT_MIN ? 4 : 2;
+    const uint32_t per = t->type->block_len / 32;
     const uint64_t n = gm_tensor_cols(t) / t->type->block_len;
     for (uint64_t i = 0; i < n; i++) {
         gm_qints b;
         t->type->unpack(row + i * t->type->block_size, &b);
         for (uint32_t part = 0; part < per; part++) {
-            const uint64_t at = i * per + part;
+            const uint64_t at = block_place(t, place, i * per + part);
             uint8_t c[32];
             for (int v = 0; v < 32; v++)
                 c[v] = code_of(l, b.q[32 * part + (uint32_t)v]);
             put_codes(l, c, to[0] + at * l->code_bits * 4, to[1] + at * l->high_bits * 4);
-            put_scales(l, &b, part, to[2] + at * scale_size);
-        }
-        if (l->super_bytes) {
-            put_half(b.d, to[3] + i * 4);
-            put_half(b.dmin, to[3] + i * 4 + 2);
+            put_scales(l, &b, part, to[2] + at * scale_bytes(l));
+            if (l->super_bytes) put_half(b.d, to[3] + at / 8 * 4);
+            if (l->super_bytes) put_half(b.dmin, to[3] + at / 8 * 4 + 2);
         }
     }
 }
 
-static void copy_row(const layout *l, const gm_tensor *t, const uint8_t *row,
+static void copy_row(const layout *l, const gm_tensor *t, const uint8_t *row, uint64_t place,
                      uint8_t *const to[GM_VK_PLANES])
 {
-    const uint32_t code_size = l->code_bits * 4u, scale_size = l->scales == FLAT_MIN ? 4 : 2;
+    const uint32_t code_size = l->code_bits * 4u, scale_size = scale_bytes(l);
     const uint64_t n = gm_tensor_cols(t) / 32;
     for (uint64_t i = 0; i < n; i++) {
         const uint8_t *const b = row + i * t->type->block_size;
-        memcpy(to[0] + i * code_size, b + l->copy_code, code_size);
-        memcpy(to[2] + i * scale_size, b + l->copy_scale, scale_size);
+        const uint64_t at = block_place(t, place, i);
+        memcpy(to[0] + at * code_size, b + l->copy_code, code_size);
+        memcpy(to[2] + at * scale_size, b + l->copy_scale, scale_size);
     }
 }
 
@@ -204,16 +217,14 @@ void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
     row_sizes(t, &p);
     for (uint64_t i = 0; i < n; i++) {
         const uint8_t *const row = t->data + (first + i) * row_size;
-        uint8_t *const to[GM_VK_PLANES] = {
-            planes[0] + i * p.row_size[0], planes[1] + i * p.row_size[1],
-            planes[2] + i * p.row_size[2], planes[3] + i * p.row_size[3]};
+        uint8_t *const flat = planes[0] + i * p.row_size[0];
         if (is_vector(t))
-            gm_qtype_expand(t->type, row, gm_tensor_cols(t), (float *)(void *)to[0]);
+            gm_qtype_expand(t->type, row, gm_tensor_cols(t), (float *)(void *)flat);
         else if (!l)
-            float_row(t, row, to[0]);
+            float_row(t, row, flat);
         else if (l->copy_code)
-            copy_row(l, t, row, to);
+            copy_row(l, t, row, i, planes);
         else
-            pack_row(l, t, row, to);
+            pack_row(l, t, row, i, planes);
     }
 }

@@ -88,7 +88,7 @@ typedef struct pack_job {
     gm_tasks tasks;
 } pack_job;
 
-#define TASK_ROWS 16u
+#define TASK_ROWS 16u /* a band of vk_layout.c */
 
 static void pack_some(void *ctx, uint32_t index)
 {
@@ -111,13 +111,16 @@ static gm_status send_rows(loader *l, pack_job *job, const place *at, gm_err *er
     gm_vk_dev *const d = &l->w->be->dev;
     gm_vk_copy copies[GM_VK_PLANES];
     uint64_t off = l->half * STAGE_SIZE;
+    /* The last band is sent whole, except of weights that have none and nothing behind them. */
+    const uint64_t padded =
+        job->planes->n > 1 ? (job->n + TASK_ROWS - 1) / TASK_ROWS * TASK_ROWS : job->n;
     GM_TRY(gm_vk_wait(d, l->value[l->half], err));
     for (uint32_t i = 0; i < GM_VK_PLANES; i++) {
         const uint64_t row = job->planes->row_size[i];
         job->to[i] = l->stage.map + off;
         copies[i] = (gm_vk_copy){&l->stage, &l->w->bufs[at->buf], off,
-                                 at->off + job->planes->off[i] + job->first * row, job->n * row};
-        off += (job->n * row + 15) / 16 * 16;
+                                 at->off + job->planes->off[i] + job->first * row, padded * row};
+        off += (padded * row + 15) / 16 * 16;
     }
     gm_workers_run(l->w->be->workers, pack_some, job);
     GM_TRY(gm_vk_record_copies(d, l->cmd[l->half], copies, job->planes->n, err));
@@ -136,8 +139,8 @@ static gm_status load_tensor(loader *l, uint32_t index, const place *at, gm_err 
     uint64_t row_size = 0;
     for (uint32_t i = 0; i < p.n; i++)
         row_size += p.row_size[i];
-    const uint64_t half = (STAGE_SIZE - 64) / (row_size ? row_size : 1), run = half ? half : 1;
-    if (row_size > STAGE_SIZE - 64)
+    const uint64_t run = (STAGE_SIZE - 64) / (row_size ? row_size : 1) / TASK_ROWS * TASK_ROWS;
+    if (run == 0)
         return gm_fail(err, GM_E_TOOBIG, 0, "vulkan: a row of tensor %s is too long", t->name);
     for (uint64_t first = 0; first < rows; first += run) {
         pack_job job = {.t = t, .first = first, .planes = &p};

@@ -35,14 +35,15 @@ float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
     return scaled;
 }
 
-// What is on its way, two halves of it: U rounds of NS rows, and of the columns if X is EARLY. While
-// one half is used, the other is being filled. A single column is read once, into shared memory.
+// What is on its way, two halves of it: U rounds of NS rows, and of the columns if X is EARLY.
+// While one half is used, the other is being filled. A single column is read once, into shared
+// memory: as two arrays, so that lanes side by side have no bank in common.
 layout(constant_id = ID_X) const uint X = 0;
 #define X_LATE   0
 #define X_EARLY  1
 #define X_SHARED 2
 layout(constant_id = ID_BLOCKS) const uint BLOCKS = 1; // of the column in shared memory
-shared uvec4 column0[BLOCKS], column1[BLOCKS]; // two arrays: lanes side by side have no bank in common
+shared uvec4 column0[BLOCKS], column1[BLOCKS];
 shared uvec2 column_meta[BLOCKS];
 Cursor rows[NS];
 uint64_t x_at[NC], meta_at[NC];
@@ -125,7 +126,7 @@ void main()
     [[unroll]] for (uint s = 0; s < NS; s++) {
         const uint row = min(row_first + group_of() * R + s % R, p.n_rows[m] - 1);
         const Planes pl = planes(p.w[m + s / R], p.n_rows[m], n_blocks);
-        rows[s] = cursor_at(pl, row * n_blocks + lane);
+        rows[s] = cursor_at(pl, n_blocks, row, lane);
     }
     [[unroll]] for (uint c = 0; c < NC; c++) {
         const uint block = min(col_first + c, n - 1) * n_blocks + lane;

@@ -94,8 +94,8 @@ void quantise_lanes(vec4 x, uint64_t q, uint64_t meta, uint block, bool inside)
     const bool fine = m > 0 && !isinf(m), odd = (lane & 1) != 0;
     const float one = divide(odd && fine ? m : 127.0, odd || !fine ? 127.0 : m);
     const float other_one = subgroupShuffleXor(one, 1);
-    const float up = odd ? other_one : one;
-    const vec2 scale = !fine ? quantise_scales_of(m) : vec2(odd ? one : other_one, isinf(up) ? 0 : up);
+    const float dx = odd ? one : other_one, up = odd ? other_one : one;
+    const vec2 scale = fine ? vec2(dx, isinf(up) ? 0 : up) : quantise_scales_of(m);
     const uint word = quantise_word(x, scale.y);
     int sum = byte_sum(word);
     sum += subgroupShuffleXor(sum, 1);

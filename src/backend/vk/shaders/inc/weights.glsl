@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-// Blocks of 32 quantised weights from the device's layout (docs/VULKAN.md): planes, each [rows,
-// blocks], one behind the other, every plane beginning on a 16-byte border.
+// Blocks of 32 quantised weights from the device's layout (docs/VULKAN.md): planes, one behind the
+// other. Sixteen rows are a band; in a band lie eight blocks of each of its rows, then the next
+// eight: sixteen groups of eight lanes read one stretch of memory from its beginning to its end.
+// Rows are padded to whole bands, blocks of a row to whole eights. In each plane a block has
 //
 //   codes   4 bits: 16 bytes, byte j has value j low and value j + 16 high; 2 bits: 8 bytes, value
 //           v in bits 2 (v / 4 % 4) of byte v % 4 of word v / 16; 8 bits: 32 bytes
@@ -91,9 +93,11 @@ uint64_t align16(uint64_t n)
     return (n + 15ul) & ~15ul;
 }
 
+#define BAND 16
+
 Planes planes(uint64_t base, uint n_rows, uint n_blocks)
 {
-    const uint64_t n = uint64_t(n_rows) * n_blocks;
+    const uint64_t n = uint64_t((n_rows + BAND - 1) / BAND * BAND) * ((n_blocks + 7) / 8 * 8);
     Planes p;
     p.code = base;
     p.high = p.code + align16(n * CODE_BYTES);
@@ -102,8 +106,9 @@ Planes planes(uint64_t base, uint n_rows, uint n_blocks)
     return p;
 }
 
-// Where a lane reads in each plane. Lanes go on by eight blocks at a time, so halves of a word stay
-// on their side, and loads of several rounds differ by constants.
+// Where a lane reads in each plane. Lanes go on by eight blocks of a row at a time, which are BAND
+// times as many in memory; so halves of a word stay on their side, and loads of several rounds
+// differ by constants.
 struct Cursor {
     uint64_t code, scale;
     uint shift;
@@ -115,8 +120,10 @@ struct Cursor {
 #endif
 };
 
-Cursor cursor_at(Planes p, uint block)
+Cursor cursor_at(Planes p, uint n_blocks, uint row, uint b)
 {
+    const uint eight = (row / BAND * ((n_blocks + 7) / 8) + b / 8) * BAND + row % BAND;
+    const uint block = eight * 8 + b % 8;
     Cursor c;
     c.code = p.code + uint64_t(block) * CODE_BYTES;
     c.scale = p.scale + (SCALE_BYTES == 4 ? block : block >> 1) * 4;
@@ -125,27 +132,28 @@ Cursor cursor_at(Planes p, uint block)
     c.high = p.high + uint64_t(block) * HIGH_BYTES;
 #endif
 #if SUPER_BYTES > 0
-    c.super = p.super + (block >> 3) * 4;
+    c.super = p.super + eight * 4;
 #endif
     return c;
 }
 
-// Goes on by 8 * n blocks.
+// Goes on by 8 * n blocks of the row.
 void cursor_go(inout Cursor c, uint n)
 {
-    c.code += 8 * CODE_BYTES * n;
-    c.scale += 8 * SCALE_BYTES * n;
+    c.code += 8 * BAND * CODE_BYTES * n;
+    c.scale += 8 * BAND * SCALE_BYTES * n;
 #if HIGH_BYTES > 0
-    c.high += 8 * HIGH_BYTES * n;
+    c.high += 8 * BAND * HIGH_BYTES * n;
 #endif
 #if SUPER_BYTES > 0
-    c.super += 4 * n;
+    c.super += 4 * BAND * n;
 #endif
 }
 
-// The block that is 8 * n further.
+// The block that is 8 * n further in the row.
 Raw cursor_load(Cursor c, uint n)
 {
+    n *= BAND;
     Raw r;
 #if CODE_BYTES == 32
     r.code = U4(c.code).v[n * 16];
