@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/fp16.h"
 #include "fixtures/chance.h"
 #include "fixtures/vk/gpu.h"
 #include "quant/qtype.h"
@@ -123,12 +124,52 @@ static void bytes_are_multiplied_signed(void **state)
     gpu_free(&g, &dst);
 }
 
+static void matrices_are_multiplied(void **state)
+{
+    (void)state;
+    enum { K = 48 };
+    if (!(g.needs & GM_VK_NEEDS_COOPMAT_F16)) {
+        print_message("skip: this device has no cooperative matrices\n");
+        skip();
+    }
+    chance c = {3};
+    gpu_buffer a, b, dst;
+    assert_true(gpu_alloc(&g, 16 * K * sizeof(uint16_t), &a));
+    assert_true(gpu_alloc(&g, 16 * K * sizeof(uint16_t), &b));
+    assert_true(gpu_alloc(&g, 256 * sizeof(float), &dst));
+    float u[16 * K], v[16 * K];
+    for (int i = 0; i < 16 * K; i++) {
+        /* Small integers: every sum is exact, in any order. */
+        u[i] = (float)chance_below(&c, 9) - 4;
+        v[i] = (float)chance_below(&c, 9) - 4;
+        ((uint16_t *)a.map)[i] = gm_f32_to_f16(u[i]);
+        ((uint16_t *)b.map)[i] = gm_f32_to_f16(v[i]);
+    }
+    const struct {
+        uint64_t a, b, dst;
+        uint32_t k;
+    } push = {a.address, b.address, dst.address, K};
+    const VkPipeline p = pipeline(gpu_shader("mma_probe"), g.subgroup_max);
+    assert_int_equal(gpu_run(&g, p, &push, 28, 1), VK_SUCCESS);
+    for (int i = 0; i < 256; i++) {
+        float want = 0;
+        for (int k = 0; k < K; k++)
+            want += u[i / 16 * K + k] * v[i % 16 * K + k];
+        assert_true(((const float *)dst.map)[i] == want);
+    }
+    g.vk.vkDestroyPipeline(g.device, p, NULL);
+    gpu_free(&g, &a);
+    gpu_free(&g, &b);
+    gpu_free(&g, &dst);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(a_shader_reads_by_address),
         cmocka_unit_test(bytes_are_multiplied_signed),
+        cmocka_unit_test(matrices_are_multiplied),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
