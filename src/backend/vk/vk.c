@@ -50,13 +50,6 @@ static gm_status vk_cost(const gm_backend *be, const gm_plan *p, const gm_op *op
     return GM_OK;
 }
 
-static gm_status vk_roof(gm_backend *be, gm_roof *out, gm_err *err)
-{
-    (void)be, (void)err;
-    *out = (gm_roof){0};
-    return GM_OK;
-}
-
 const gm_backend_ops gm_backend_vulkan = {
     .name = "vulkan",
     .about = "any GPU with Vulkan 1.3, the whole token on the device",
@@ -65,7 +58,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .close = vk_close,
     .describe = vk_describe,
     .cost = vk_cost,
-    .roof = vk_roof,
+    .roof = gm_vk_measure_roof,
     .size_of = gm_vk_size_of,
     .load = gm_vk_load,
     .unload = gm_vk_unload,

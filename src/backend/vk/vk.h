@@ -13,6 +13,7 @@
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
  *     vk_run.c       a step goes in, answers come out
  *     vk_prof.c      how long each kernel takes
+ *     vk_roof.c      how fast memory is
  *     vk.c           the entries */
 
 #include "backend/slots.h"
@@ -128,6 +129,9 @@ typedef struct gm_vk_planes {
 gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err);
 void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
                      uint8_t *const planes[GM_VK_PLANES]);
+
+/* vk_roof.c */
+gm_status gm_vk_measure_roof(gm_backend *be, gm_roof *out, gm_err *err);
 
 /* vk_load.c */
 gm_status gm_vk_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);

@@ -278,7 +278,7 @@ static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_
     t->spec[LANES] = lanes ? lanes : glu && size == 0 ? 256 : 128;
     t->spec[ROWS] = rows ? rows : size == 0 ? 1 : 2;
     t->spec[COLS] = 1u << size;
-    t->spec[ROUNDS] = size == 0 ? (glu ? 2 : 4) : size == 1 ? 2 : 1;
+    t->spec[ROUNDS] = size == 0 && !glu ? 4 : size == 3 && glu ? 1 : 2;
     if (rounds) t->spec[ROUNDS] = rounds;
     if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
     t->spec[GLU] = glu;

@@ -141,4 +141,10 @@ struct gm_vk_draw_params {
     GM_U32 pad;
 };
 
+struct gm_vk_roof {
+    GM_ADDR src, dst; /* dst is written if the bytes read are of one kind, so that they are read */
+    GM_U32 n;         /* of 16 bytes */
+    GM_U32 pad;
+};
+
 #endif
