@@ -251,6 +251,7 @@ LONG = $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,$(wildcard tests/slow/*.sh)) \
        $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
        $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 3' \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000') \
        $(if $(VK_SRC),tests/vk/rdna3.sh) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
