@@ -258,8 +258,10 @@ quoted = $(foreach t,$(1),'$(if $(call vulkan_only,$(t)),scripts/vulkan-env lvp 
 
 HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
 HTTP_TESTS := $(filter-out $(HTTP_QUICK),$(wildcard tests/http/*.sh))
+# Whole Vulkan models stand for single ops, whose kernels take minutes to compile.
+ASAN_BIN := $(filter-out %/t_vk_ops,$(UNIT_BIN))
 QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN)))
-TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
+TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(ASAN_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.
 TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_engine \
