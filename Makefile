@@ -269,7 +269,7 @@ TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_
                        toolbox/t_synth,$(B)/tests/unit/$(t))
 LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
-       'build/tsan/examples/batch build/demo.gguf one two three' \
+       'build/tsan/examples/batch models/gemmule-mini.gguf one two three' \
        $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
@@ -293,7 +293,7 @@ test:
 
 check:
 	@scripts/setup test
-	@$(MAKE) CONFIG=release all tests build/demo.gguf
+	@$(MAKE) CONFIG=release all tests
 	@$(MAKE) CONFIG=asan all tests
 	@$(MAKE) CONFIG=tsan all $(call in,tsan,$(TSAN_BIN) $(B)/examples/batch)
 	@$(MAKE) CONFIG=fuzz fuzzers

@@ -169,9 +169,10 @@ const gm_command gm_cmd_compare = {
         "the number to choose a type by. Tensors are compared value by value. The text is read in\n"
         "windows of --ctx tokens.\n"
         "--json prints {\"a\":{\"perplexity\":..,..},\"b\":{..},\"kl\":{\"mean\":..,..},..}.",
-    .examples = "gemmule convert tiny.gguf small.gguf --type q4_0\n"
-                "gemmule compare tiny.gguf small.gguf\n"
-                "gemmule inspect tiny.gguf | gemmule compare tiny.gguf small.gguf --text - --json",
+    .examples = "gemmule synth big.gguf --type bf16\n"
+                "gemmule convert big.gguf small.gguf --type q4_0\n"
+                "gemmule compare big.gguf small.gguf\n"
+                "gemmule inspect big.gguf | gemmule compare big.gguf small.gguf --text - --json",
     .groups = groups,
     .opts_size = sizeof(compare_opts),
     .run = run,

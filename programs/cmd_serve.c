@@ -257,8 +257,8 @@ const gm_command gm_cmd_serve = {
         "output says when it is ready, and a line of JSON on standard error tells of every "
         "request.\n"
         "SIGTERM and Ctrl-C finish what runs, twice they end it; SIGHUP reads the keys again.",
-    .examples = "gemmule serve -m tiny.gguf\n"
-                "gemmule serve -m tiny.gguf --parallel 32 --ctx 8192 --api-key-file keys.txt",
+    .examples = "gemmule serve\n"
+                "gemmule serve --parallel 32 --ctx 8192 --api-key-file keys.txt",
     .groups = groups,
     .opts_size = sizeof(serve_opts),
     .run = run,

@@ -83,13 +83,13 @@ static gm_val append(gm_plan *p, gm_op op, uint32_t rows, uint32_t cols)
     return op.out;
 }
 
-/* Quantised weights take int8 activations, plain floats take float32. What goes into or comes out
- * of the gate and up products is rounded once, because the feed-forward part is nine tenths of the
- * work of a prompt; all else is rounded twice, which costs little. */
-static uint32_t act_for(const gm_tensor *w, bool feed_forward)
+/* Quantised weights take int8 activations, plain floats take float32. Attention's products are
+ * rounded twice: they are a tenth of the work of a model, and a third of its error. The feed-forward
+ * part and the head, which are the other nine tenths, are rounded once (docs/PERF.md, attempt 13). */
+static uint32_t act_for(const gm_tensor *w, bool once)
 {
     if (!w->type->unpack) return GM_ACT_F32;
-    return feed_forward ? GM_ACT_INT8 : GM_ACT_INT8_TWICE;
+    return once ? GM_ACT_INT8 : GM_ACT_INT8_TWICE;
 }
 
 gm_val gm_op_input_rows(gm_plan *p, gm_wid embed, float scale)
@@ -118,9 +118,10 @@ gm_val gm_op_matmul(gm_plan *p, gm_val x, gm_wid w)
     if (!is_matrix(p, x)) return 0;
     const gm_tensor *const t = weight(p, w, 0, cols_of(p, x));
     if (!t) return 0;
-    const bool feed_forward = p->ops[p->vals[x].op].kind == GM_OP_GATE_UP_GELU;
+    const bool down = p->ops[p->vals[x].op].kind == GM_OP_GATE_UP_GELU;
+    const bool head = p->vals[x].rows == GM_ROWS_OUT;
     const gm_op op = {
-        .kind = GM_OP_MATMUL, .in = {x}, .weight = {w}, .num.act = {act_for(t, feed_forward)}};
+        .kind = GM_OP_MATMUL, .in = {x}, .weight = {w}, .num.act = {act_for(t, down || head)}};
     return append(p, op, p->vals[x].rows, (uint32_t)gm_tensor_rows(t));
 }
 

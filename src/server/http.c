@@ -363,11 +363,15 @@ static gm_status open_port(gm_server *s, gm_err *err)
         return gm_fail(err, GM_E_IO, os, "port %s of %.80s cannot be listened on: %s", port,
                        s->opts.host, strerror(os));
     }
-    struct sockaddr_storage at = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at;
     socklen_t len = sizeof at;
-    getsockname(s->listen_fd, (struct sockaddr *)&at, &len);
-    s->port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                             : ((struct sockaddr_in *)&at)->sin_port);
+    memset(&at, 0, sizeof at);
+    getsockname(s->listen_fd, &at.any, &len);
+    s->port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return GM_OK;
 }
 

@@ -108,9 +108,10 @@ static void join(gm_strbuf *to, gm_str text)
  * one. What the system says once there are turns is kept for the user's next. */
 static gm_strbuf *place_for(talk *t, role r)
 {
-    const turn *const last = t->n ? &t->turns[t->n - 1] : NULL;
-    if (r == SYSTEM && last && last->role != SYSTEM) return &t->later;
-    if (!last || last->role != r) t->turns[t->n++].role = r;
+    const bool same = t->n && t->turns[t->n - 1].role == r;
+    const bool begun = t->n && t->turns[t->n - 1].role != SYSTEM;
+    if (r == SYSTEM && begun) return &t->later;
+    if (!same) t->turns[t->n++].role = r;
     return &t->turns[t->n - 1].text;
 }
 

@@ -34,10 +34,9 @@ static const gm_mix mixes[] = {
      .file_type = 15,
      .base = GM_QTYPE_Q4_K,
      .head = GM_QTYPE_Q6_K,
-     .rows = {{"attn_k", GM_QTYPE_Q6_K, false},
-              {"attn_v", GM_QTYPE_Q6_K, false},
-              {"attn_output", GM_QTYPE_Q5_K, false},
-              {"attn_qkv", GM_QTYPE_Q6_K, false},
+     .rows = {{"attn_v", GM_QTYPE_Q5_K, false},
+              {"attn_qkv", GM_QTYPE_Q5_K, false},
+              {"ffn_gate", GM_QTYPE_Q5_K, false},
               {"ffn_down", GM_QTYPE_Q5_K, false}}},
 };
 

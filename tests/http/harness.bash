@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 #
 # What the tests of the server share; they source it after tests/cli/harness.bash, which makes $dir.
-# MODEL is what is served: $GEMMULE_MODEL, or else the tiny one of the harness.
-MODEL=${GEMMULE_MODEL:-$tiny}
+# MODEL is what is served: $GEMMULE_MODEL, or else the bundled one.
+MODEL=${GEMMULE_MODEL:-models/gemmule-mini.gguf}
 server_pid=
 
 # Starts a server on a free port and waits until it is ready: $port, $url, $server_pid.

@@ -106,7 +106,7 @@ const idle = [...Array(IDLE)].map(() => net.connect({ port, host: '127.0.0.1' })
 const sleepers = [...Array(PARKED)].map(sleeper)
 await until('those who do not read are parked', async () => (await metric(url, 'requests_parked')) >= PARKED * 8, 60)
 await until('idle connections are open', async () => (await metric(url, 'connections')) >= IDLE + PARKED)
-const warm = Date.now() + 1000 * Math.min(5, seconds / 4)
+const warm = Date.now() + 1000 * Math.min(60, seconds / 4)
 await Promise.all([...Array(CLIENTS).keys()].map((i) => client(i, warm)))
 const memory = rss()
 const end = Date.now() + 1000 * seconds

@@ -4,7 +4,7 @@
  *
  * Why a copy at all: the map has pages of 4 KiB, from which these processors read at
  * two thirds of what the memory can do, however it is asked for (docs/PERF.md, attempt
- * 9). It costs no memory in the end, because the map's pages are given back as they are
+ * 11). It costs no memory in the end, because the map's pages are given back as they are
  * done. It costs time, above all where the system must first find the pages (a virtual
  * machine: a second for 700 MB), and nobody should wait for that before the first
  * token. So load only brings the file into memory, the first step computes from the

@@ -93,11 +93,16 @@ static void panel(gm_exec *ex, const gm_op *op, int which, uint32_t p, uint32_t 
     }
 }
 
+/* All ops of a phase have as many. */
+static uint32_t n_columns(const gm_exec *ex, const gm_op *op)
+{
+    return ex->plan->vals[op->out].rows == GM_ROWS_OUT ? ex->step->n_outs : ex->step->n_rows;
+}
+
 /* Panel p of the op's output. */
 static void product(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
 {
-    const gm_valinfo *const v = &ex->plan->vals[op->out];
-    const uint32_t n_cols = v->rows == GM_ROWS_OUT ? ex->step->n_outs : ex->step->n_rows;
+    const uint32_t n_cols = n_columns(ex, op), width = ex->plan->vals[op->out].cols;
     float *const acc = lane->acc;
     float *const up = acc + (size_t)n_cols * GM_ACT_INT8_TWICE * GM_PANEL_ROWS;
     panel(ex, op, 0, p, n_cols, lane, acc);
@@ -106,7 +111,7 @@ static void product(gm_exec *ex, const gm_op *op, uint32_t p, gm_lane *lane)
         ex->be->k.gelu_mul(up, (size_t)n_cols * GM_PANEL_ROWS, acc);
     }
     const uint32_t first = p * GM_PANEL_ROWS;
-    const uint32_t n = v->cols - first < GM_PANEL_ROWS ? v->cols - first : GM_PANEL_ROWS;
+    const uint32_t n = width - first < GM_PANEL_ROWS ? width - first : GM_PANEL_ROWS;
     for (uint32_t c = 0; c < n_cols; c++)
         memcpy(gm_cpu_row(ex, op->out, c) + first, acc + c * GM_PANEL_ROWS, n * sizeof *acc);
 }
@@ -129,6 +134,7 @@ static void run(gm_exec *ex, const gm_phase *ph, uint32_t first, uint32_t n, gm_
 void gm_cpu_products(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t worker)
 {
     uint32_t total = 0, first = 0;
+    if (n_columns(ex, ph->op[0]) == 0) return; /* a step without outputs needs no head */
     for (uint32_t i = 0; i < ph->n_ops; i++)
         total += n_panels(ex, ph->op[i]);
     const uint32_t cut = gm_workers_n(ex->be->workers) * RUNS_A_WORKER;

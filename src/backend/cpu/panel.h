@@ -64,8 +64,8 @@ typedef struct gm_tilemul {
     gm_panel *panel;   /* room to take it apart */
     const gm_acts *x;
     size_t k0;
-    uint32_t n_cols;
-    float *acc; /* [n_cols, 16] */
+    uint32_t n_cols; /* 1 at least */
+    float *acc;      /* [n_cols, 16] */
 } gm_tilemul;
 typedef void gm_tilemul_fn(const gm_tilemul *a);
 
