@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Stands in for the Vulkan backend in builds without it (make VULKAN=0): it is listed, and says why
- * it cannot be opened. Nothing else of it is ever called. */
+ * it cannot be opened. What follows a failed open is called with NULL; nothing else of it ever is. */
 
 #include "backend/backends.h"
 
@@ -21,6 +21,21 @@ static void novk_close(gm_backend *be)
     (void)be;
 }
 
+static void novk_unload(gm_wset *w)
+{
+    (void)w;
+}
+
+static void novk_kv_close(gm_kvmem *kv)
+{
+    (void)kv;
+}
+
+static void novk_drop(gm_exec *ex)
+{
+    (void)ex;
+}
+
 static gm_status novk_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
 {
     (void)d;
@@ -34,5 +49,8 @@ const gm_backend_ops gm_backend_vulkan = {
     .kv_type = GM_QTYPE_F16,
     .open = novk_open,
     .close = novk_close,
+    .unload = novk_unload,
     .kv_size_of = novk_kv_size_of,
+    .kv_close = novk_kv_close,
+    .drop = novk_drop,
 };
