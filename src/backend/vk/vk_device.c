@@ -75,6 +75,21 @@ static int rank(VkPhysicalDeviceType t)
     }
 }
 
+/* The refusal of a device that is not there names those that are. */
+static gm_status refuse_choice(const gm_vk_dev *d, const char *which, const VkPhysicalDevice *all,
+                               uint32_t n, gm_err *err)
+{
+    char list[160] = "";
+    for (uint32_t i = 0, used = 0; i < n && used < sizeof list; i++) {
+        VkPhysicalDeviceProperties p;
+        PROC(d, vkGetPhysicalDeviceProperties)(all[i], &p);
+        used += (uint32_t)snprintf(list + used, sizeof list - used, "%s%u %s", i ? ", " : "", i,
+                                   p.deviceName);
+    }
+    if (n == 0) return gm_fail(err, GM_E_UNSUP, 0, "vulkan: there is no device on this machine");
+    return gm_fail(err, GM_E_ARG, 0, "vulkan: no device is %.40s; there are: %s", which, list);
+}
+
 static gm_status choose(gm_vk_dev *d, const char *which, gm_err *err)
 {
     VkPhysicalDevice all[16];
@@ -94,10 +109,7 @@ static gm_status choose(gm_vk_dev *d, const char *which, gm_err *err)
         d->phys = all[i];
         d->props = p;
     }
-    if (d->phys) return GM_OK;
-    return gm_fail(err, GM_E_ARG, 0,
-                   "vulkan: no device is %.60s; there are %u, see `gemmule devices`",
-                   which ? which : "usable", n);
+    return d->phys ? GM_OK : refuse_choice(d, which, all, n, err);
 }
 
 /* ---- features -------------------------------------------------------------------------------- */
