@@ -6,11 +6,13 @@
 # make test     install what is missing, build, run the tests: the short tier and the sanitizers'
 # make check    the long tier: all of test, -Werror builds, analyser, fuzzing, coverage, slow tests
 #               (SKIP_TEST=1 leaves out what `make test` runs)
+# make check-rdna3  compile every shader for a Radeon 780M, with RADV's null device, and judge it
 # make install  put program, models, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
 #               before it where one is given; `make uninstall` takes them away again
 # make format   clang-format every source in place
-# make clean    remove everything made
+# make clean    remove everything made; `make distclean` also what was fetched into build/deps
 #
+# VULKAN=0 builds without the Vulkan backend and its shaders.
 # CONFIG=release|debug|asan|tsan|cov|fuzz|werror-gcc|werror-clang picks a build folder and its flags;
 # everything lands in build/CONFIG. JOBS=N sets how much runs at once. EXTRA_CFLAGS and
 # EXTRA_LDFLAGS are added to ours. V=1 shows the commands. docs/TESTING.md describes the tiers.
@@ -19,6 +21,8 @@ CONFIG ?= release
 CONFIGS := release debug asan tsan cov fuzz werror-gcc werror-clang
 $(if $(filter $(CONFIG),$(CONFIGS)),,$(error CONFIG is $(CONFIG), expected one of: $(CONFIGS)))
 B := build/$(CONFIG)
+VULKAN ?= 1
+DEPS ?= build/deps
 
 SILENT := $(findstring s,$(filter-out -%,$(firstword $(MAKEFLAGS))))
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -46,7 +50,8 @@ FLAGS.werror-gcc := $(FLAGS.release) -Werror
 FLAGS.werror-clang := $(FLAGS.release) -Werror
 # Numbers mean the same on every machine: no contraction, no fast-math.
 CFLAGS := $(STD) $(FLAGS.$(CONFIG)) -ffp-contract=off $(WARN) $(EXTRA_CFLAGS)
-CPPFLAGS := -Iinclude -Isrc -MMD -MP
+INCLUDES := -Iinclude -Isrc $(if $(filter-out 0,$(VULKAN)),-isystem $(DEPS)/include)
+CPPFLAGS := $(INCLUDES) -MMD -MP
 LDFLAGS := $(filter -fsanitize=% -fprofile-% -fcoverage-%,$(CFLAGS)) $(EXTRA_LDFLAGS)
 LIB_LDLIBS := -ljansson -lm -lpthread
 LDLIBS := $(LIB_LDLIBS)
@@ -57,14 +62,23 @@ link = $(Q)$(CC) $(LDFLAGS) -o $@ $^
 
 # The tree decides what is built: a file in its place needs no line here.
 sources = $(if $(wildcard $(1)),$(shell find $(wildcard $(1)) -name '$(2)' | sort))
+# What needs Vulkan lies in folders vk/; VULKAN=0 takes novk/ in their place.
+WITHOUT := $(if $(filter 0,$(VULKAN)),vk,novk)
+chosen = $(foreach f,$(1),$(if $(findstring /$(WITHOUT)/,$(f)),,$(f)))
+vulkan_only = $(foreach f,$(1),$(if $(findstring /vk/,$(f)),$(f)))
 SERVER_SRC := $(call sources,src/server,*.c)
-LIB_SRC := $(filter-out $(SERVER_SRC),$(call sources,src,*.c))
+LIB_SRC := $(filter-out $(SERVER_SRC),$(call chosen,$(call sources,src,*.c)))
 CLI_SRC := $(call sources,programs,*.c)
-UNIT_SRC := $(call sources,tests/unit tests/golden tests/ops,t_*.c)
+UNIT_SRC := $(call chosen,$(call sources,tests/unit tests/golden tests/ops,t_*.c))
 OOM_SRC := $(wildcard tests/oom/o_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-FIXTURE_SRC := $(call sources,tests/fixtures,*.c)
-TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
+FIXTURE_SRC := $(call chosen,$(call sources,tests/fixtures,*.c))
+VK_SRC := $(call chosen,$(wildcard tests/vk/*.c))
+TEST_SRC := $(UNIT_SRC) $(FIXTURE_SRC) $(VK_SRC) $(wildcard tests/oom/*.c tests/fuzz/*.c)
+
+ifneq ($(VULKAN),0)
+LIB_SRC += build/spv/vk_table.c
+endif
 
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 SERVER_OBJ := $(SERVER_SRC:%.c=$(B)/%.o)
@@ -73,6 +87,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
 FIXTURE_OBJ := $(FIXTURE_SRC:%.c=$(B)/%.o)
 UNIT_BIN := $(UNIT_SRC:%.c=$(B)/%)
 OOM_BIN := $(OOM_SRC:%.c=$(B)/%)
+VK_BIN := $(VK_SRC:%.c=$(B)/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/replay_%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/%)
 FUZZ_NAMES := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
@@ -83,7 +98,7 @@ all: $(B)/gemmule lib
 	@$(if $(filter release,$(CONFIG)),ln -sf $(B)/gemmule gemmule,:)
 
 lib: $(B)/libgemmule.a $(B)/libgemmule.so
-tests: $(UNIT_BIN) $(OOM_BIN) $(REPLAY_BIN)
+tests: $(UNIT_BIN) $(OOM_BIN) $(VK_BIN) $(REPLAY_BIN)
 fuzzers: $(FUZZ_BIN)
 objects: $(LIB_OBJ) $(SERVER_OBJ) $(CLI_OBJ) $(TEST_OBJ)
 lib tests fuzzers objects:
@@ -115,10 +130,14 @@ $(B)/gemmule: $(CLI_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -ledit -lmicrohttpd $(LDLIBS)
 
+define compile
+$(call say,CC  )
+$(Q)mkdir -p $(@D)
+$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+endef
+
 $(B)/%.o: %.c $(B)/flags
-	$(call say,CC  )
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(compile)
 
 # A file's last word names its instruction set. Kernels get -O3: their loops are made to be unrolled;
 # under sanitizers, which check each of the unrolled loads, that would take a minute a file.
@@ -144,7 +163,7 @@ $(B)/sources: export NOTE = $(LIB_SRC) $(SERVER_SRC)
 $(B)/flags $(B)/commit $(B)/sources: FORCE
 	$(note)
 
-$(UNIT_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
+$(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
@@ -168,6 +187,54 @@ $(B)/examples/%: examples/%.c $(B)/libgemmule.a
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# ---- the shaders -------------------------------------------------------------------------------
+# The manifest names the modules; each is compiled and checked, and all become one table in C.
+# They are the same for every CONFIG. docs/VULKAN.md.
+
+ifneq ($(VULKAN),0)
+SHADERS := src/backend/vk/shaders
+GLSLC := $(DEPS)/bin/glslc --target-env=vulkan1.3 -O -Werror -Isrc -I$(SHADERS)
+SPIRV_VAL := $(DEPS)/bin/spirv-val --target-env vulkan1.3 --scalar-block-layout
+
+$(DEPS)/%.done: scripts/deps-vulkan
+	@DEPS=$(DEPS) scripts/deps-vulkan $*
+
+# Targets that only start make again, or make nothing, do without.
+ifneq ($(filter-out run quick test check check-rdna3 clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
+include build/spv/rules.mk
+-include $(SPV:.spv=.d)
+endif
+
+build/spv/rules.mk: $(SHADERS)/manifest.txt scripts/spv2c src/quant/qtype.h
+	@mkdir -p $(@D)
+	@scripts/spv2c rules $< $(@D) >$@
+
+%.spv: $(DEPS)/tools.done build/spv/rules.mk
+	$(call say,GLSL)
+	$(Q)$(GLSLC) $(DEFINES) -MD -MF $*.d -MT $@ -o $*.tmp $(filter %.comp,$^)
+	$(Q)$(SPIRV_VAL) $*.tmp
+	$(Q)mv $*.tmp $@
+
+build/spv/shaders.bin: $(SPV)
+	$(Q)cat $^ >$@
+
+build/spv/vk_table.c: $(SHADERS)/manifest.txt scripts/spv2c build/spv/shaders.bin
+	$(call say,SPV2C)
+	$(Q)scripts/spv2c table $< $(@D) >$@
+
+shaders: $(SPV)
+	@:
+
+# What the compiler reads has to be there first; the words are read by the assembler, unseen.
+$(call vulkan_only,$(LIB_OBJ) $(TEST_OBJ)): | $(DEPS)/tools.done
+$(B)/build/spv/vk_table.o: build/spv/shaders.bin
+
+# volk's own names would stand in the way of a program that has a Vulkan loader of its own.
+$(B)/src/backend/vk/vk_volk.o: src/backend/vk/vk_volk.c $(B)/flags
+	$(compile)
+	$(Q)objcopy --wildcard -L 'vk*' -L 'volk*' $@
+endif
+
 # ---- a first answer ----------------------------------------------------------------------------
 
 # The prompt is the user's text: make does not look into it, nor does the shell.
@@ -186,12 +253,15 @@ run:
 SHELL_TESTS := $(wildcard tests/cli/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
 CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
-quoted = $(foreach t,$(1),'$(t)')
+# What lies in a folder vk/ runs on Mesa's lavapipe, in the long tier also with validation layers.
+quoted = $(foreach t,$(1),'$(if $(call vulkan_only,$(t)),scripts/vulkan-env lvp )$(t)')
 
 HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
 HTTP_TESTS := $(filter-out $(HTTP_QUICK),$(wildcard tests/http/*.sh))
+# Whole Vulkan models stand for single ops, whose kernels take minutes to compile.
+ASAN_BIN := $(filter-out %/t_vk_ops,$(UNIT_BIN))
 QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN)))
-TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(UNIT_BIN) $(OOM_BIN))) \
+TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(ASAN_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.
 TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_engine \
@@ -204,8 +274,14 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=600 tests/http/soak.sh' \
+       $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
+       $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 3' \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' \
+         $(foreach t,engine request,'scripts/vulkan-env lvp $(VK_TESTS:%backend/vk=%engine)/t_$(t) vulkan')) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
+VK_TESTS := build/release/tests/unit/backend/vk
 
 quick:
 	@$(MAKE) CONFIG=release all tests
@@ -224,6 +300,10 @@ check:
 	@$(MAKE) CONFIG=tsan all $(call in,tsan,$(TSAN_BIN) $(B)/examples/batch)
 	@$(MAKE) CONFIG=fuzz fuzzers
 	@TEST_TIMEOUT=1200 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
+
+check-rdna3:
+	@$(MAKE) CONFIG=release $(call in,release,$(VK_BIN))
+	@tests/vk/rdna3.sh
 
 # ---- installing --------------------------------------------------------------------------------
 
@@ -276,9 +356,13 @@ print-%:
 	@echo '$($*)'
 
 clean:
+	rm -rf $(filter-out build/deps,$(wildcard build/*)) gemmule
+
+distclean:
 	rm -rf build gemmule
 
-.PHONY: all lib tests fuzzers objects run quick test check install uninstall format clean FORCE
+.PHONY: all lib tests fuzzers objects shaders run quick test check check-rdna3 install uninstall format clean \
+        distclean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(SERVER_OBJ) $(CLI_OBJ) $(TEST_OBJ))

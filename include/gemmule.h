@@ -155,7 +155,7 @@ typedef struct gm_engine_opts {
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
     gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
     void *progress_ctx;
-    const char *device; /* of the backend, by name or number; NULL: the best                    */
+    const char *device; /* of the backend: its number, or a part of its name; NULL: the best    */
     uint32_t cache; /* 1: what requests have computed is kept for others after they are closed */
     const char
         *cache_dir; /* a folder in which the cache outlives the engine, or NULL; until close */

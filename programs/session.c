@@ -47,7 +47,8 @@ const gm_argrow gm_engine_rows[] = {
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, device),
-     .help = "of a backend that has several (default: the best)"},
+     .help = "of the vulkan backend: a number, or a part of the\n"
+             "device's name (default: the best that is there)"},
     {.name = "threads",
      .value = "N",
      .kind = GM_ARG_WHOLE,

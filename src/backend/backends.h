@@ -9,5 +9,6 @@
 extern const gm_backend_ops gm_backend_cpu;
 extern const gm_backend_ops gm_backend_ref;
 extern const gm_backend_ops gm_backend_ref_int8;
+extern const gm_backend_ops gm_backend_vulkan;
 
 #endif

@@ -6,6 +6,7 @@
  *
  *     GM_LAW                 before a function: `static inline` in C, nothing in GLSL
  *     GM_LAW_F32, GM_LAW_U32 the types; GM_LAW_F32 is `precise float` in GLSL
+ *     GM_LAW_ARG             a float that is an argument, which GLSL does not want precise
  *     GM_LAW_BITS(f), GM_LAW_FLOAT(u)    the bits of a float and back
  *     GM_LAW_TO_F32(x), GM_LAW_TO_U32(x), GM_LAW_TO_I32(x)    conversions
  *     GM_LAW_FLOOR(f)        floor
@@ -38,7 +39,7 @@ GM_LAW GM_LAW_U32 gm_law_key1(GM_LAW_U32 seed_hi, GM_LAW_U32 pos)
 
 /* Natural logarithm of a positive normal x, to about 1e-7: exponent and mantissa taken apart, then
  * a polynomial fitted at Chebyshev nodes on [sqrt(1/2), sqrt(2)). */
-GM_LAW GM_LAW_F32 gm_law_log(GM_LAW_F32 x)
+GM_LAW GM_LAW_F32 gm_law_log(GM_LAW_ARG x)
 {
     const GM_LAW_U32 bits = GM_LAW_BITS(x) - 0x3f3504f3u;
     const GM_LAW_F32 e = GM_LAW_TO_F32(GM_LAW_TO_I32(bits) >> 23);
@@ -56,7 +57,7 @@ GM_LAW GM_LAW_F32 gm_law_log(GM_LAW_F32 x)
 }
 
 /* exp(x) for x <= 0 as a whole number of 2^-24ths, so that sums do not depend on their order. */
-GM_LAW GM_LAW_U32 gm_law_weight(GM_LAW_F32 x)
+GM_LAW GM_LAW_U32 gm_law_weight(GM_LAW_ARG x)
 {
     const GM_LAW_F32 t = x * 1.44269502f;
     if (!(t > -25.0f)) return 0u;

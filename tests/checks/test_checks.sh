@@ -123,6 +123,8 @@ mapfile -t long < <(body long "$(lines 147 '    gm_one();')")
 try size 'function gm_long (in lines) has 151, at most 150' src/quant/x.c "" "${long[@]:1}"
 try size 'src/base/x.c:1001: the file (in lines) has 1001' src/base/x.c "$(lines 1000 'int gm_x;')"
 try size 'has 301, at most 300' src/base/x.h "$(lines 300 'int gm_x;')"
+try size 'src/base/x.comp:301: a shader' src/base/x.comp "$(lines 300 'int x;')"
+try style 'more than 100 columns' src/base/x.glsl "$(printf '%0101d' 0)"
 try size 'has 601, at most 600' include/gemmule.h "$(lines 600 'int gm_x;')"
 try size 'the parameter list of gm_many has 8, at most 7' src/base/x.h \
     'int gm_many(int a, int b, int c, int d,' '            int e, int f, int g, void (*h)(int, int));'

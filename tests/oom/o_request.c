@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "fixtures/backends.h"
 #include "gemmule.h"
 #include "oom/failalloc.h"
 
@@ -84,7 +85,7 @@ static int model_close(void **state)
 static void request(void **state)
 {
     (void)state;
-    for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {
+    for (size_t i = 0; (backend = backend_next(&i, NULL));) {
         n_expected = 0;
         oom_sweep(backend, answered);
     }

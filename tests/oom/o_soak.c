@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "fixtures/backends.h"
 #include "gemmule.h"
 #include "oom/failalloc.h"
 
@@ -58,7 +59,7 @@ static void soak(void **state)
 {
     (void)state;
     const char *backend = NULL;
-    for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {
+    for (size_t i = 0; (backend = backend_next(&i, NULL));) {
         const gm_engine_opts o = {.size = sizeof o, .n_ctx = 64, .n_slots = 2, .backend = backend};
         gm_engine *e = NULL;
         assert_int_equal(gm_engine_open(&e, model, &o, NULL), GM_OK);
@@ -97,7 +98,7 @@ static void token_loop_allocates_nothing(void **state)
 {
     (void)state;
     const char *backend = NULL;
-    for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {
+    for (size_t i = 0; (backend = backend_next(&i, NULL));) {
         const gm_engine_opts o = {.size = sizeof o, .n_ctx = 128, .n_slots = 2, .backend = backend};
         gm_engine *e = NULL;
         gm_request *open[OPEN] = {NULL};

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "fixtures/backends.h"
 #include "fixtures/forward.h"
 #include "fixtures/tinymodel.h"
 
@@ -593,21 +594,19 @@ static int listen(void *ctx, uint64_t done, uint64_t total)
 static void test_load_reports_and_cancels(void **state)
 {
     (void)state;
-    for (size_t i = 0; gm_backend_name(i, NULL); i++) {
-        listener l = {0};
-        gm_engine *e = NULL;
-        gm_engine_opts o = gm_engine_opts_default();
-        o.backend = gm_backend_name(i, NULL);
-        o.progress = listen;
-        o.progress_ctx = &l;
-        OK(gm_engine_open(&e, model, &o, &err));
-        assert_true(l.calls >= 1 && l.done == l.total);
-        gm_engine_close(e);
-        l = (listener){.answer = 1};
-        assert_int_equal(gm_engine_open(&e, model, &o, &err), GM_E_CANCEL);
-        assert_null(e);
-        assert_int_equal(l.calls, 1);
-    }
+    listener l = {0};
+    gm_engine *e = NULL;
+    gm_engine_opts o = gm_engine_opts_default();
+    o.backend = backend;
+    o.progress = listen;
+    o.progress_ctx = &l;
+    OK(gm_engine_open(&e, model, &o, &err));
+    assert_true(l.calls >= 1 && l.done == l.total);
+    gm_engine_close(e);
+    l = (listener){.answer = 1};
+    assert_int_equal(gm_engine_open(&e, model, &o, &err), GM_E_CANCEL);
+    assert_null(e);
+    assert_int_equal(l.calls, 1);
 }
 
 static void test_default_context(void **state)
@@ -627,7 +626,7 @@ static void test_default_context(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_answers_in_any_company),
@@ -649,7 +648,7 @@ int main(void)
         cmocka_unit_test(test_load_reports_and_cancels),
     };
     int failed = 0;
-    for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {
+    for (size_t i = 0; (backend = backend_next(&i, argc == 2 ? argv[1] : NULL));) {
         print_message("backend %s\n", backend);
         failed += cmocka_run_group_tests_name("t_engine", tests, setup, teardown);
     }

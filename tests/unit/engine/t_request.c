@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
+#include "fixtures/backends.h"
 #include "fixtures/forward.h"
 #include "fixtures/tinymodel.h"
 #include "sample/sampler.h"
@@ -618,7 +619,7 @@ static void test_default_options(void **state)
     tiny_deinit(&t);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_is_the_likeliest),
@@ -645,7 +646,7 @@ int main(void)
         cmocka_unit_test(test_default_options),
     };
     int failed = 0;
-    for (size_t i = 0; (backend = gm_backend_name(i, NULL)); i++) {
+    for (size_t i = 0; (backend = backend_next(&i, argc == 2 ? argv[1] : NULL));) {
         print_message("backend %s\n", backend);
         failed += cmocka_run_group_tests_name("t_request", tests, setup, teardown);
     }

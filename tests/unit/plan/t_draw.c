@@ -19,6 +19,7 @@
 
 #define GM_LAW           static inline
 #define GM_LAW_F32       float
+#define GM_LAW_ARG       float
 #define GM_LAW_U32       uint32_t
 #define GM_LAW_BITS(f)   gm_f32_bits(f)
 #define GM_LAW_FLOAT(u)  gm_f32_from_bits(u)

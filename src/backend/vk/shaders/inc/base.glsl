@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+// What every kernel begins with: extensions, memory seen as arrays, sums over a workgroup.
+
+#extension GL_EXT_buffer_reference2 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_spirv_intrinsics : require
+
+// Numbers below the normal ones are kept, as C keeps them.
+#ifdef GM_DENORM_PRESERVE
+spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4464], 4459, 32);
+#endif
+
+#define GM_GLSL 1
+#include "backend/vk/vk_params.h"
+
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer U4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer U2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer U1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer A1 { uint64_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer F4 { vec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer F1 { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer WU4 { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer WU2 { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer WU1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer WF1 { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer CF1 { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer CU1 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Head { gm_vk_head v; };
+
+// A row of the step: kind, src, slot, pos | first[2], last[2].
+struct StepRow {
+    uint kind, src, slot, pos;
+    uint first[2], last[2];
+};
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Rows { StepRow v[]; };
+
+struct StepOut {
+    uint row, want, n_top, mask;
+};
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Outs { StepOut v[]; };
+
+layout(local_size_x_id = ID_LANES) in;
+
+// Reading the step costs a kernel its first microsecond, which decode does without.
+uint rows_in_step(uint64_t head, uint flags)
+{
+    if ((flags & GM_VK_ROWS_ONE) != 0) return 1;
+    return (flags & GM_VK_ROWS_OUT) != 0 ? Head(head).v.n_outs : Head(head).v.n_rows;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+// Activations as int8, by the law of quant/dot.h: dx = max / 127, x8 = round(x * (127 / max)). A
+// device's own division may be two units off, so the two quotients are divided by hand.
+
+// Finite a > 0 by finite b > 0, correctly rounded.
+float divide(float a, float b)
+{
+    uint ma = floatBitsToUint(a) & 0x7fffffu, mb = floatBitsToUint(b) & 0x7fffffu;
+    int ea = int(floatBitsToUint(a) >> 23), eb = int(floatBitsToUint(b) >> 23);
+    if (ea == 0) {
+        const int up = 23 - findMSB(ma);
+        ma <<= up;
+        ea = 1 - up;
+    } else {
+        ma |= 0x800000u;
+    }
+    if (eb == 0) {
+        const int up = 23 - findMSB(mb);
+        mb <<= up;
+        eb = 1 - up;
+    } else {
+        mb |= 0x800000u;
+    }
+    int e = ea - eb + 127;
+    if (ma < mb) {
+        ma <<= 1;
+        e--;
+    }
+    // Three digits of eight bits. The float quotient of each is off by one at most.
+    const float inverse = 1.0 / float(mb);
+    uint q = 1, rest = ma - mb;
+    [[unroll]] for (int i = 0; i < 3; i++) {
+        rest <<= 8;
+        uint digit = uint(float(rest) * inverse);
+        if (digit * mb > rest) digit--;
+        if (rest - digit * mb >= mb) digit++;
+        q = (q << 8) + digit;
+        rest -= digit * mb;
+    }
+    // 25 bits, of which one is for rounding; more of them below the normal numbers.
+    const int cut = e > 0 ? 1 : 2 - e;
+    if (cut > 26) return 0.0;
+    const uint half_unit = 1u << (cut - 1), below = q & (2 * half_unit - 1);
+    uint m = q >> cut;
+    if (below > half_unit || (below == half_unit && (rest != 0 || (m & 1) != 0))) m++;
+    if (e >= 255) return uintBitsToFloat(0x7f800000u);
+    return uintBitsToFloat(e > 0 ? (uint(e) << 23) + m - 0x800000u : m);
+}
+
+// The two factors of a block whose largest magnitude is m: x to dx, y to 127 / m (0 where the block
+// is all zeros or has no finite maximum).
+vec2 quantise_scales_of(float m) // where m is 0 or not finite
+{
+    return vec2(m == 0 ? 0 : uintBitsToFloat(0x7fc00000u), 0);
+}
+
+vec2 quantise_scales(float m)
+{
+    if (!(m > 0) || isinf(m)) return quantise_scales_of(m);
+    const float up = divide(127.0, m);
+    return vec2(divide(m, 127.0), isinf(up) ? 0 : up);
+}
+
+// Four values as bytes of a word.
+uint quantise_word(vec4 x, float up)
+{
+    precise const vec4 scaled = x * up;
+    const ivec4 q = up == 0 ? ivec4(0) : ivec4(roundEven(scaled));
+    return (q.x & 255) | (q.y & 255) << 8 | (q.z & 255) << 16 | q.w << 24;
+}
+
+vec4 word_values(uint w)
+{
+    return vec4(bitfieldExtract(int(w), 0, 8), bitfieldExtract(int(w), 8, 8),
+                bitfieldExtract(int(w), 16, 8), bitfieldExtract(int(w), 24, 8));
+}
+
+int byte_sum(uint w)
+{
+    return bitfieldExtract(int(w), 0, 8) + bitfieldExtract(int(w), 8, 8) +
+           bitfieldExtract(int(w), 16, 8) + bitfieldExtract(int(w), 24, 8);
+}
+
+// Larger magnitude; NaN wins, so that it is seen.
+float magnitude(float m, float x)
+{
+    x = abs(x);
+    return isnan(x) || x > m ? x : m;
+}
+
+// Eight neighbouring lanes hold a block of 32, four values each; all eight must be here. Writes the
+// block's codes and meta {dx, two sums of 16}, and answers what they leave of x.
+vec4 quantise_once(vec4 x, uint64_t q, uint64_t meta, uint block, bool inside)
+{
+    const uint lane = gl_SubgroupInvocationID & 7;
+    float m = magnitude(magnitude(magnitude(abs(x.x), x.y), x.z), x.w);
+    for (uint i = 1; i < 8; i <<= 1)
+        m = magnitude(m, subgroupShuffleXor(m, i));
+    // The two quotients are divided side by side, by even and by odd lanes: one division's code.
+    const bool fine = m > 0 && !isinf(m), odd = (lane & 1) != 0;
+    const float one = divide(odd && fine ? m : 127.0, odd || !fine ? 127.0 : m);
+    const float other_one = subgroupShuffleXor(one, 1);
+    const float dx = odd ? one : other_one, up = odd ? other_one : one;
+    const vec2 scale = fine ? vec2(dx, isinf(up) ? 0 : up) : quantise_scales_of(m);
+    const uint word = quantise_word(x, scale.y);
+    int sum = byte_sum(word);
+    sum += subgroupShuffleXor(sum, 1);
+    sum += subgroupShuffleXor(sum, 2);
+    const int other = subgroupShuffleXor(sum, 4);
+    if (inside) {
+        WU1(q).v[block * 8 + lane] = word;
+        if (lane == 0)
+            WU2(meta).v[block] = uvec2(floatBitsToUint(scale.x), (sum & 0xffff) | other << 16);
+    }
+    precise const vec4 rest = x - scale.x * word_values(word);
+    return rest;
+}
+
+// The same, and where plane is not 0 what is left once more, that many blocks behind.
+void quantise_lanes(vec4 x, uint64_t q, uint64_t meta, uint block, uint plane, bool inside)
+{
+    const vec4 rest = quantise_once(x, q, meta, block, inside);
+    if (plane != 0) quantise_once(rest, q, meta, block + plane, inside);
+}

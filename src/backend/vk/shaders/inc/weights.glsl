@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+// Blocks of 32 quantised weights from the device's layout (docs/VULKAN.md): planes, one behind the
+// other. Sixteen rows are a band; in a band lie eight blocks of each of its rows, then the next
+// eight: sixteen groups of eight lanes read one stretch of memory from its beginning to its end.
+// Rows are padded to whole bands, blocks of a row to whole eights. In each plane a block has
+//
+//   codes   4 bits: 16 bytes, byte j has value j low and value j + 16 high; 2 bits: 8 bytes, value
+//           v in bits 2 (v / 4 % 4) of byte v % 4 of word v / 16; 8 bits: 32 bytes
+//   high    1 bit: word, value v in bit v / 4 of byte v % 4; 2 bits: as above
+//   scales  16 bits a block: d, or two bytes of integer scales and minima; 32 bits: d and -min
+//   supers  for each 8 blocks: d and dmin (0 where a format has none)
+//
+// TYPE is the type's number in GGUF files.
+
+#define Q4_0   2
+#define Q4_1   3
+#define Q5_0   6
+#define Q5_1   7
+#define Q8_0   8
+#define Q2_K   10
+#define Q3_K   11
+#define Q4_K   12
+#define Q5_K   13
+#define Q6_K   14
+#define IQ4_NL 20
+#define IQ4_XS 23
+
+#if TYPE == Q8_0
+#define CODE_BYTES 32
+#elif TYPE == Q2_K || TYPE == Q3_K
+#define CODE_BYTES 8
+#else
+#define CODE_BYTES 16
+#endif
+
+#if TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q5_K || TYPE == Q3_K
+#define HIGH_BYTES 4
+#elif TYPE == Q6_K
+#define HIGH_BYTES 8
+#else
+#define HIGH_BYTES 0
+#endif
+
+#if TYPE == Q4_1 || TYPE == Q5_1
+#define SCALE_BYTES 4
+#else
+#define SCALE_BYTES 2
+#endif
+
+#if TYPE >= Q2_K && TYPE <= Q6_K || TYPE == IQ4_XS
+#define SUPER_BYTES 4
+#else
+#define SUPER_BYTES 0
+#endif
+
+#define HAS_MIN (TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K)
+// Whether the two groups of 16 in a block have scales of their own.
+#define TWO_SCALES (TYPE == Q2_K || TYPE == Q3_K || TYPE == Q6_K)
+
+#if TYPE == Q4_0
+#define ZERO 8
+#elif TYPE == Q5_0
+#define ZERO 16
+#elif TYPE == Q3_K
+#define ZERO 4
+#elif TYPE == Q6_K
+#define ZERO 32
+#else
+#define ZERO 0
+#endif
+
+// A block as it was read: nothing is computed on it before every load of the round is on its way.
+struct Raw {
+    uvec4 code;
+#if CODE_BYTES == 32
+    uvec4 code2;
+#endif
+#if HIGH_BYTES > 0
+    uvec2 high;
+#endif
+    uint scale;
+#if SUPER_BYTES > 0
+    uint super;
+#endif
+};
+
+struct Planes {
+    uint64_t code, high, scale, super;
+};
+
+uint64_t align16(uint64_t n)
+{
+    return (n + 15ul) & ~15ul;
+}
+
+#define BAND 16
+
+Planes planes(uint64_t base, uint n_rows, uint n_blocks)
+{
+    const uint64_t n = uint64_t((n_rows + BAND - 1) / BAND * BAND) * ((n_blocks + 7) / 8 * 8);
+    Planes p;
+    p.code = base;
+    p.high = p.code + align16(n * CODE_BYTES);
+    p.scale = p.high + align16(n * HIGH_BYTES);
+    p.super = p.scale + align16(n * SCALE_BYTES);
+    return p;
+}
+
+// Where a lane reads in each plane. Lanes go on by eight blocks of a row at a time, which are BAND
+// times as many in memory; so halves of a word stay on their side, and loads of several rounds
+// differ by constants.
+struct Cursor {
+    uint64_t code, scale;
+    uint shift;
+#if HIGH_BYTES > 0
+    uint64_t high;
+#endif
+#if SUPER_BYTES > 0
+    uint64_t super;
+#endif
+};
+
+Cursor cursor_at(Planes p, uint n_blocks, uint row, uint b)
+{
+    const uint eight = (row / BAND * ((n_blocks + 7) / 8) + b / 8) * BAND + row % BAND;
+    const uint block = eight * 8 + b % 8;
+    Cursor c;
+    c.code = p.code + uint64_t(block) * CODE_BYTES;
+    c.scale = p.scale + (SCALE_BYTES == 4 ? block : block >> 1) * 4;
+    c.shift = SCALE_BYTES == 4 ? 0 : (block & 1) * 16;
+#if HIGH_BYTES > 0
+    c.high = p.high + uint64_t(block) * HIGH_BYTES;
+#endif
+#if SUPER_BYTES > 0
+    c.super = p.super + eight * 4;
+#endif
+    return c;
+}
+
+// Goes on by 8 * n blocks of the row.
+void cursor_go(inout Cursor c, uint n)
+{
+    c.code += 8 * BAND * CODE_BYTES * n;
+    c.scale += 8 * BAND * SCALE_BYTES * n;
+#if HIGH_BYTES > 0
+    c.high += 8 * BAND * HIGH_BYTES * n;
+#endif
+#if SUPER_BYTES > 0
+    c.super += 4 * BAND * n;
+#endif
+}
+
+// The block that is 8 * n further in the row.
+Raw cursor_load(Cursor c, uint n)
+{
+    n *= BAND;
+    Raw r;
+#if CODE_BYTES == 32
+    r.code = U4(c.code).v[n * 16];
+    r.code2 = U4(c.code).v[n * 16 + 1];
+#elif CODE_BYTES == 16
+    r.code = U4(c.code).v[n * 8];
+#else
+    r.code = uvec4(U2(c.code).v[n * 8], 0, 0);
+#endif
+#if HIGH_BYTES == 4
+    r.high = uvec2(U1(c.high).v[n * 8], 0);
+#elif HIGH_BYTES == 8
+    r.high = U2(c.high).v[n * 8];
+#endif
+    r.scale = U1(c.scale).v[n * 2 * SCALE_BYTES];
+#if SUPER_BYTES > 0
+    r.super = U1(c.super).v[n];
+#endif
+#if SCALE_BYTES == 2
+    r.scale = r.scale >> c.shift & 0xffffu;
+#endif
+    return r;
+}
+
+#if TYPE == IQ4_NL || TYPE == IQ4_XS
+// The values that codes 0 to 15 stand for, four to a word.
+const uint iq4[4] = uint[4](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+
+uint iq4_word(uint codes)
+{
+    uint w = 0;
+    for (int i = 0; i < 32; i += 8) {
+        const uint c = codes >> i & 15;
+        w |= (iq4[c >> 2] >> (8 * (c & 3)) & 255) << i;
+    }
+    return w;
+}
+#endif
+
+// The 32 codes as bytes, value v in byte v % 4 of word v / 4.
+void block_codes(Raw r, out uint w[8])
+{
+    [[unroll]] for (int j = 0; j < 4; j++) {
+#if CODE_BYTES == 32
+        w[j] = r.code[j];
+        w[j + 4] = r.code2[j];
+#elif CODE_BYTES == 16
+        w[j] = r.code[j] & 0x0f0f0f0fu;
+        w[j + 4] = r.code[j] >> 4 & 0x0f0f0f0fu;
+#else
+        w[j] = r.code.x >> 2 * j & 0x03030303u;
+        w[j + 4] = r.code.y >> 2 * j & 0x03030303u;
+#endif
+#if TYPE == Q3_K
+        w[j] |= (r.high.x >> j & 0x01010101u) << 2;
+        w[j + 4] |= (r.high.x >> (j + 4) & 0x01010101u) << 2;
+#elif HIGH_BYTES == 4
+        w[j] |= (r.high.x >> j & 0x01010101u) << 4;
+        w[j + 4] |= (r.high.x >> (j + 4) & 0x01010101u) << 4;
+#elif HIGH_BYTES == 8
+        w[j] |= (r.high.x >> 2 * j & 0x03030303u) << 4;
+        w[j + 4] |= (r.high.y >> 2 * j & 0x03030303u) << 4;
+#endif
+#if TYPE == IQ4_NL || TYPE == IQ4_XS
+        w[j] = iq4_word(w[j]);
+        w[j + 4] = iq4_word(w[j + 4]);
+#endif
+    }
+}
+
+// Integer scales and minima of the block's two groups of 16.
+ivec2 block_sc(Raw r)
+{
+#if TYPE == Q4_K || TYPE == Q5_K
+    return ivec2(r.scale & 255);
+#elif TYPE == Q2_K
+    return ivec2(r.scale & 15, r.scale >> 8 & 15);
+#elif SUPER_BYTES > 0
+    return ivec2(bitfieldExtract(int(r.scale), 0, 8), bitfieldExtract(int(r.scale), 8, 8));
+#else
+    return ivec2(1);
+#endif
+}
+
+ivec2 block_min(Raw r)
+{
+#if TYPE == Q4_K || TYPE == Q5_K
+    return ivec2(r.scale >> 8);
+#elif TYPE == Q2_K
+    return ivec2(r.scale >> 4 & 15, r.scale >> 12 & 15);
+#elif SCALE_BYTES == 4
+    return ivec2(1);
+#else
+    return ivec2(0);
+#endif
+}
+
+// d and dmin.
+vec2 block_d(Raw r)
+{
+#if SUPER_BYTES > 0
+    return unpackHalf2x16(r.super);
+#elif SCALE_BYTES == 4
+    const vec2 d = unpackHalf2x16(r.scale);
+    return vec2(d.x, -d.y);
+#else
+    return vec2(unpackHalf2x16(r.scale).x, 0);
+#endif
+}

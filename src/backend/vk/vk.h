@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_VK_VK_H
+#define GM_BACKEND_VK_VK_H
+
+/* The Vulkan backend. docs/VULKAN.md tells the whole; here is who does what.
+ *
+ *     vk_device.c    a device, its memory, submits
+ *     vk_pipeline.c  pipelines from the manifest's table
+ *     vk_record.c    dispatch lists, barriers, recordings
+ *     vk_layout.c    weights as the kernels want them
+ *     vk_load.c      ... and their way to the device
+ *     vk_kv.c        pages and slots on the device
+ *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
+ *     vk_run.c       a step goes in, answers come out
+ *     vk_prof.c      how long each kernel takes
+ *     vk_roof.c      how fast memory is
+ *     vk.c           the entries */
+
+#include "backend/slots.h"
+#include "backend/vk/vk_params.h"
+#include "backend/vk/vk_record.h"
+
+/* How products are shared out, by columns (1, 2, 4, 8); 0: the default. Tuning changes speed only. */
+typedef struct gm_vk_tuning {
+    uint32_t lanes, rows, rounds;             /* of plain products             */
+    uint32_t glu_lanes, glu_rows, glu_rounds; /* of gate and up            */
+    uint32_t x; /* 1 + how columns are read: late, early, shared memory     */
+} gm_vk_tuning;
+
+struct gm_backend {
+    gm_vk_tuning tuning[4]; /* for 1, 2, 4 and 8 columns */
+    gm_vk_dev dev;
+    gm_vk_pipes pipes;
+    gm_workers *workers;
+    const atomic_int *abandon;
+    gm_ticket n_run, n_waited; /* steps handed over, and answered */
+    gm_exec *under_way[GM_TICKETS];
+    gm_vk_buf roof;
+};
+
+struct gm_wset {
+    gm_backend *be;
+    gm_tensors tensors;
+    gm_vk_buf *bufs;
+    size_t n_bufs;
+    uint64_t *addr; /* [tensors.n] */
+};
+
+/* What the host tells the slots each step; one for each step under way. */
+typedef struct gm_vk_edits {
+    gm_vk_buf buf;
+    uint64_t sets, biases, counts, edits, copies; /* offsets in buf */
+} gm_vk_edits;
+
+struct gm_kvmem {
+    gm_backend *be;
+    gm_slots slots;       /* what the host knows: tables and parameters, for checking  */
+    gm_vk_buf *page_bufs; /* pages, in as many pieces as the driver wants              */
+    size_t n_page_bufs;
+    uint64_t *page_addr; /* [pages of both classes]                                   */
+    uint64_t page_size[GM_CLASSES];
+    uint64_t layer_size; /* of one layer in a page                                    */
+    uint32_t n_edits, n_counts, n_copies; /* that a step may have                                */
+    gm_vk_buf slot_buf, tables, counts, biases, pages; /* of the device's slots; page addresses  */
+    gm_vk_edits edits[GM_TICKETS];
+};
+
+/* A value of the plan on the device: as float32, as int8, or as both. */
+typedef struct gm_vk_value {
+    uint64_t f32, q, meta; /* addresses, 0 where not kept                           */
+    uint32_t n_int8;       /* rows of int8 for each row, in planes of their own: GM_ACT_* */
+} gm_vk_value;
+
+/* A dispatch whose grid depends on the step. */
+typedef enum gm_vk_dyn {
+    GM_VK_DYN_OUT_X,  /* outputs                         */
+    GM_VK_DYN_OUT_Y,  /* x, outputs / per                */
+    GM_VK_DYN_ATTEND, /* x, splits of class `per`, rows  */
+} gm_vk_dyn;
+
+typedef struct gm_vk_grid {
+    gm_vk_dyn kind;
+    uint32_t x, per;
+    bool walk; /* ATTEND: one workgroup goes through all splits */
+} gm_vk_grid;
+
+#define GM_VK_GRIDS      32
+#define GM_VK_SPLIT_ROWS 8 /* most rows for which each split of attention is a workgroup */
+
+/* A step's place in host-visible memory, and where each part is in it. */
+typedef struct gm_vk_slice {
+    gm_vk_buf step, given, result;
+    VkCommandBuffer cmd;
+    uint64_t value;       /* of the timeline, once it is done                    */
+    const gm_step *asked; /* the step that is under way                          */
+} gm_vk_slice;
+
+struct gm_exec {
+    gm_backend *be;
+    gm_wset *w;
+    gm_kvmem *kv;
+    const gm_plan *plan;
+    gm_bucket bucket;
+    gm_vk_buf scratch;
+    gm_vk_value *values; /* [n_vals]                                              */
+    uint64_t parts, arrived, adjusted, wide[2]; /* scratch of kernels                    */
+    gm_vk_buf turns; /* of ropes                                              */
+    uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
+    uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
+    uint32_t max_masks, mask_words;
+    uint32_t given_cols, n_vocab, hidden_cols;
+    gm_vk_grid grids[GM_VK_GRIDS];
+    uint32_t n_grids;
+    gm_vk_slice slice[GM_TICKETS];
+    size_t n_dispatches, n_barriers;
+    gm_result_out *out; /* [outs] */
+    gm_candidate *top;  /* [outs, GM_TOP_MAX] */
+    uint32_t *order;    /* [n_vocab] scratch of candidates */
+};
+
+/* vk_layout.c: bytes of a tensor on the device, and rows [first, first + n) of it, where first is a
+ * multiple of 16. planes[i] is where row `first` of plane i goes; runs of 16 rows follow each other. */
+#define GM_VK_PLANES 4
+typedef struct gm_vk_planes {
+    uint32_t n;
+    uint64_t off[GM_VK_PLANES];      /* from the tensor's beginning */
+    uint64_t row_size[GM_VK_PLANES]; /* bytes of a row in the plane */
+    uint64_t size;                   /* of all                      */
+} gm_vk_planes;
+gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err);
+void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
+                     uint8_t *const planes[GM_VK_PLANES]);
+
+/* vk_roof.c */
+gm_status gm_vk_measure_roof(gm_backend *be, gm_roof *out, gm_err *err);
+
+/* vk_load.c */
+gm_status gm_vk_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);
+gm_status gm_vk_load(gm_backend *be, const gm_tensors *t, const gm_progress *progress,
+                     gm_wset **out, gm_err *err);
+void gm_vk_unload(gm_wset *w);
+
+/* vk_kv.c */
+gm_status gm_vk_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err);
+gm_status gm_vk_kv_open(gm_backend *be, const gm_kv_desc *d, gm_kvmem **out, gm_err *err);
+void gm_vk_kv_close(gm_kvmem *kv);
+uint64_t gm_vk_kv_page_size(const gm_kvmem *kv, uint32_t class);
+gm_status gm_vk_kv_copy(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_ticket *t,
+                        gm_err *err);
+/* The padded length of a head's row in the cache. */
+uint32_t gm_vk_kv_dim(const gm_kv_desc *d);
+
+/* vk_values.c: finds a place for every value and for scratch; fills ex->values. */
+gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
+
+/* vk_lower.c, vk_run.c */
+gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
+                      gm_exec **out, gm_err *err);
+void gm_vk_drop(gm_exec *ex);
+gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
+gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
+/* vk_prof.c: runs the step that lies in the exec's first slice again, with a timestamp after each
+ * dispatch, and adds the time of each kind of kernel to rows[]; *n of at most cap are filled. */
+typedef struct gm_vk_prof_row {
+    const char *name; /* of the shader */
+    uint32_t grid[3], spec[GM_VK_SPECS];
+    uint32_t n;
+    double us; /* all n together */
+} gm_vk_prof_row;
+gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err);
+
+gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_VK_DEVICE_H
+#define GM_BACKEND_VK_DEVICE_H
+
+/* One Vulkan device, opened, with a compute queue, and memory on it.
+ *
+ * Everything a kernel reads or writes lies in a gm_vk_buf and is reached by its device address. There
+ * are four kinds of memory, by who uses it how; which heap each comes from is found once, when the
+ * device is opened. One thread at a time, but for gm_vk_check. */
+
+#include <stdbool.h>
+
+#include "backend/vk/vk_volk.h"
+#include "base/status.h"
+
+typedef enum gm_vk_memkind {
+    GM_VK_LOCAL,   /* the device's own: weights, cache, scratch; mapped where memory is unified  */
+    GM_VK_STEP,    /* written by the host each step, read by the device: its own where possible  */
+    GM_VK_RESULT,  /* written by the device, read by the host: cached by the host                */
+    GM_VK_STAGING, /* written by the host, copied from by the device                             */
+    GM_VK_MEMKINDS,
+} gm_vk_memkind;
+
+/* What was done so far: set-up may do anything, a step allocates and records nothing. */
+typedef struct gm_vk_counters {
+    uint64_t allocs, bytes; /* of device memory, living */
+    uint64_t pipelines, recordings, submits;
+    uint64_t bytes_up, bytes_down;
+} gm_vk_counters;
+
+typedef struct gm_vk_dev {
+    PFN_vkGetInstanceProcAddr proc;
+    VkInstance instance;
+    VkPhysicalDevice phys;
+    VkDevice device;
+    struct VolkDeviceTable vk;
+    VkQueue queue;
+    uint32_t family;
+    uint32_t needs; /* gm_vk_needs that it meets */
+    uint32_t subgroup_min, subgroup_max;
+    bool unified;       /* host and device share their memory                */
+    uint64_t max_alloc; /* bytes of one allocation                           */
+    float timestamp_ns; /* of a tick; 0: no timestamps                       */
+    uint32_t memtype[GM_VK_MEMKINDS];
+    VkPhysicalDeviceMemoryProperties mem;
+    VkPhysicalDeviceProperties props;
+    char driver[160];
+    VkCommandPool pool;
+    VkSemaphore timeline; /* of all submits: n after the n-th */
+    uint64_t n_submits;
+    gm_vk_counters count;
+} gm_vk_dev;
+
+typedef struct gm_vk_buf {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t addr, size;
+    uint8_t *map; /* NULL where the host cannot see it */
+} gm_vk_buf;
+
+/* Opens the device of that index or with that in its name; NULL: the best there is. A failed or
+ * all-zero device is closed like a whole one. */
+gm_status gm_vk_dev_open(gm_vk_dev *d, const char *which, gm_err *err);
+void gm_vk_dev_close(gm_vk_dev *d);
+
+/* The sentence of a failed call, or GM_OK. `what` says what was tried. */
+gm_status gm_vk_check(VkResult r, const char *what, gm_err *err);
+
+/* Memory of at least one byte, zeroed by nobody. */
+gm_status gm_vk_buf_alloc(gm_vk_dev *d, gm_vk_buf *b, uint64_t size, gm_vk_memkind kind,
+                          const char *what, gm_err *err);
+void gm_vk_buf_free(gm_vk_dev *d, gm_vk_buf *b);
+
+/* Hands a command buffer to the queue; *value is what the timeline shows when it is done. */
+gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_err *err);
+gm_status gm_vk_wait(gm_vk_dev *d, uint64_t value, gm_err *err);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/* Weights as the kernels want them: planes of codes, high bits, scales and super-block scales, so
+ * that neighbouring lanes read neighbouring 16 bytes whatever the format's block is in files (18
+ * bytes for q4_0, 210 for q6_K), and bands of sixteen rows, so that a workgroup's rows lie together. shaders/inc/weights.glsl draws the bits; what is
+ * written here must be what is read there. The one layout serves products and the embedding.
+ *
+ * Formats whose blocks already have their bits in that order are copied; the others are taken apart
+ * by their own unpack function and put together again. */
+
+#include <string.h>
+
+#include "backend/vk/vk.h"
+#include "base/fp16.h"
+#include "base/mem.h"
+#include "quant/unpack.h"
+
+typedef enum scaling {
+    FLAT,     /* d                       */
+    FLAT_MIN, /* d and min               */
+    SC,       /* two integer scales      */
+    SC_MIN,   /* a scale and a minimum   */
+    SC16_MIN, /* two of each, 4 bits     */
+} scaling;
+
+typedef struct layout {
+    gm_qtype type;
+    uint8_t code_bits, high_bits;
+    int8_t zero;
+    uint8_t super_bytes; /* d and dmin, for eight blocks */
+    scaling scales;
+    uint8_t copy_code, copy_scale; /* where a block has them, if it is copied; else 0 */
+} layout;
+
+static const layout table[] = {
+    {GM_QTYPE_Q4_0, 4, 0, 8, 0, FLAT, 2, 0},     {GM_QTYPE_Q4_1, 4, 0, 0, 0, FLAT_MIN, 4, 0},
+    {GM_QTYPE_Q5_0, 4, 1, 16, 0, FLAT, 0, 0},    {GM_QTYPE_Q5_1, 4, 1, 0, 0, FLAT_MIN, 0, 0},
+    {GM_QTYPE_Q8_0, 8, 0, 0, 0, FLAT, 2, 0},     {GM_QTYPE_IQ4_NL, 4, 0, 0, 0, FLAT, 2, 0},
+    {GM_QTYPE_Q2_K, 2, 0, 0, 4, SC16_MIN, 0, 0}, {GM_QTYPE_Q3_K, 2, 1, 4, 4, SC, 0, 0},
+    {GM_QTYPE_Q4_K, 4, 0, 0, 4, SC_MIN, 0, 0},   {GM_QTYPE_Q5_K, 4, 1, 0, 4, SC_MIN, 0, 0},
+    {GM_QTYPE_Q6_K, 4, 2, 32, 4, SC, 0, 0},      {GM_QTYPE_IQ4_XS, 4, 0, 0, 4, SC, 0, 0},
+};
+
+static const layout *find(gm_qtype type)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (table[i].type == type) return &table[i];
+    }
+    return NULL;
+}
+
+#define BAND  16u  /* rows of quantised weights that lie together                */
+#define CHUNK 128u /* columns of plain floats that are laid out together */
+
+static bool is_vector(const gm_tensor *t)
+{
+    return t->n_dims == 1;
+}
+
+static void row_sizes(const gm_tensor *t, gm_vk_planes *out)
+{
+    const uint64_t cols = gm_tensor_cols(t), blocks = (cols / 32 + 7) / 8 * 8;
+    const layout *const l = find(t->type->id);
+    if (is_vector(t)) {
+        *out = (gm_vk_planes){.n = 1, .row_size = {4 * cols}};
+    } else if (!l) {
+        const uint64_t padded = (cols + CHUNK - 1) / CHUNK * CHUNK;
+        *out = (gm_vk_planes){.n = 1, .row_size = {padded * t->type->block_size}};
+    } else {
+        *out = (gm_vk_planes){.n = GM_VK_PLANES,
+                              .row_size = {blocks * l->code_bits * 4, blocks * l->high_bits * 4,
+                                           blocks * (l->scales == FLAT_MIN ? 4u : 2u),
+                                           blocks / 8 * l->super_bytes}};
+    }
+}
+
+gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err)
+{
+    row_sizes(t, out);
+    const uint64_t rows = gm_tensor_rows(t), band = find(t->type->id) && !is_vector(t) ? BAND : 1;
+    bool fits = true;
+    for (uint32_t i = 0; i < out->n; i++) {
+        uint64_t size = 0;
+        out->off[i] = out->size;
+        fits = fits && gm_size_mul(out->row_size[i], (rows + band - 1) / band * band, &size) &&
+               gm_size_align(size, 16, &size) && gm_size_add(out->size, size, &out->size);
+    }
+    /* Kernels count blocks, 16-byte units and halves in 32 bits. */
+    if (fits && out->size <= UINT32_MAX) return GM_OK;
+    return gm_fail(err, GM_E_TOOBIG, 0, "vulkan: tensor %s is larger than 4 GiB", t->name);
+}
+
+/* ---- one block of 32 ------------------------------------------------------------------------- */
+
+static void put_2bit(const uint8_t *c, uint32_t shift, uint8_t *out)
+{
+    memset(out, 0, 8);
+    for (int v = 0; v < 32; v++)
+        out[v / 16 * 4 + v % 4] |= (uint8_t)((c[v] >> shift & 3) << v / 4 % 4 * 2);
+}
+
+static void put_codes(const layout *l, const uint8_t *c, uint8_t *code, uint8_t *high)
+{
+    switch (l->code_bits) {
+    case 8: memcpy(code, c, 32); break;
+    case 2: put_2bit(c, 0, code); break;
+    default:
+        for (int v = 0; v < 16; v++)
+            code[v] = (uint8_t)((c[v] & 15) | c[v + 16] << 4);
+    }
+    if (l->high_bits == 2) put_2bit(c, l->code_bits, high);
+    if (l->high_bits == 1) {
+        memset(high, 0, 4);
+        for (int v = 0; v < 32; v++)
+            high[v % 4] |= (uint8_t)((c[v] >> l->code_bits & 1) << v / 4);
+    }
+}
+
+static void put_half(float f, uint8_t *out)
+{
+    const uint16_t h = gm_f32_to_f16(f);
+    memcpy(out, &h, 2);
+}
+
+static void put_scales(const layout *l, const gm_qints *b, uint32_t part, uint8_t *out)
+{
+    const int16_t *const sc = b->sc + 2 * part, *const m = b->m + 2 * part;
+    switch (l->scales) {
+    case FLAT_MIN: put_half(-b->dmin, out + 2); /* fall through */
+    case FLAT: put_half(b->d, out); break;
+    case SC:
+        out[0] = (uint8_t)sc[0];
+        out[1] = (uint8_t)sc[1];
+        break;
+    case SC_MIN:
+        out[0] = (uint8_t)sc[0];
+        out[1] = (uint8_t)m[0];
+        break;
+    case SC16_MIN: out[0] = (uint8_t)(sc[0] | m[0] << 4); out[1] = (uint8_t)(sc[1] | m[1] << 4);
+    }
+}
+
+/* The code of a value: of IQ4 formats its place in their table. */
+static uint8_t code_of(const layout *l, int8_t q)
+{
+    if (l->type != GM_QTYPE_IQ4_NL && l->type != GM_QTYPE_IQ4_XS) return (uint8_t)(q + l->zero);
+    uint8_t i = 0;
+    while (i < 15 && gm_iq4_values[i] != q)
+        i++;
+    return i;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* The place of a row's block b in its planes: i counts rows from the beginning of a band on. */
+static uint64_t block_place(const gm_tensor *t, uint64_t i, uint64_t b)
+{
+    const uint64_t eights = (gm_tensor_cols(t) / 32 + 7) / 8;
+    return ((i / BAND * eights + b / 8) * BAND + i % BAND) * 8 + b % 8;
+}
+
+static uint32_t scale_bytes(const layout *l)
+{
+    return l->scales == FLAT_MIN ? 4 : 2;
+}
+
+static void pack_row(const layout *l, const gm_tensor *t, const uint8_t *row, uint64_t place,
+                     uint8_t *const to[GM_VK_PLANES])
+{
+    const uint32_t per = t->type->block_len / 32;
+    const uint64_t n = gm_tensor_cols(t) / t->type->block_len;
+    for (uint64_t i = 0; i < n; i++) {
+        gm_qints b;
+        t->type->unpack(row + i * t->type->block_size, &b);
+        for (uint32_t part = 0; part < per; part++) {
+            const uint64_t at = block_place(t, place, i * per + part);
+            uint8_t c[32];
+            for (int v = 0; v < 32; v++)
+                c[v] = code_of(l, b.q[32 * part + (uint32_t)v]);
+            put_codes(l, c, to[0] + at * l->code_bits * 4, to[1] + at * l->high_bits * 4);
+            put_scales(l, &b, part, to[2] + at * scale_bytes(l));
+            if (l->super_bytes) put_half(b.d, to[3] + at / 8 * 4);
+            if (l->super_bytes) put_half(b.dmin, to[3] + at / 8 * 4 + 2);
+        }
+    }
+}
+
+static void copy_row(const layout *l, const gm_tensor *t, const uint8_t *row, uint64_t place,
+                     uint8_t *const to[GM_VK_PLANES])
+{
+    const uint32_t code_size = l->code_bits * 4u, scale_size = scale_bytes(l);
+    const uint64_t n = gm_tensor_cols(t) / 32;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *const b = row + i * t->type->block_size;
+        const uint64_t at = block_place(t, place, i);
+        memcpy(to[0] + at * code_size, b + l->copy_code, code_size);
+        memcpy(to[2] + at * scale_size, b + l->copy_scale, scale_size);
+    }
+}
+
+/* Column 128 k + 16 j + s goes to place 128 k + 8 s + j: sum s finds its values together. */
+static void float_row(const gm_tensor *t, const uint8_t *row, uint8_t *to)
+{
+    const uint64_t cols = gm_tensor_cols(t), size = t->type->block_size;
+    memset(to, 0, (cols + CHUNK - 1) / CHUNK * CHUNK * size);
+    for (uint64_t i = 0; i < cols; i++) {
+        const uint64_t place = i / CHUNK * CHUNK + i % 16 * 8 + i % CHUNK / 16;
+        memcpy(to + place * size, row + i * size, size);
+    }
+}
+
+void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
+                     uint8_t *const planes[GM_VK_PLANES])
+{
+    gm_vk_planes p;
+    const layout *const l = find(t->type->id);
+    const uint64_t row_size = gm_tensor_row_size(t);
+    row_sizes(t, &p);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *const row = t->data + (first + i) * row_size;
+        uint8_t *const flat = planes[0] + i * p.row_size[0];
+        if (is_vector(t))
+            gm_qtype_expand(t->type, row, gm_tensor_cols(t), (float *)(void *)flat);
+        else if (!l)
+            float_row(t, row, flat);
+        else if (l->copy_code)
+            copy_row(l, t, row, i, planes);
+        else
+            pack_row(l, t, row, i, planes);
+    }
+}

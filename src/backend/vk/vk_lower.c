@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: MIT */
+/* A plan becomes a list of dispatches, and the list two recordings, one for each step that may be
+ * under way: they differ only in where their step lies. Nothing in a recording depends on a step's
+ * contents; what does is read from the step by the kernels, or is a grid that the step brings.
+ *
+ * A layer of Gemma 3 is eight dispatches: qkv, rope and store, attention, out, norms, gate and up,
+ * down, norms. */
+
+#include <math.h>
+#include <string.h>
+
+#include "backend/vk/vk.h"
+#include "base/mem.h"
+
+_Static_assert(sizeof(struct gm_vk_head) == 32, "as GLSL lays it out");
+_Static_assert(sizeof(struct gm_vk_slot) == 64, "as GLSL lays it out");
+_Static_assert(sizeof(struct gm_vk_apply) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_norm) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_matmul) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_rope) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_attend) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_draw_params) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(gm_slot_set) == 52 && sizeof(gm_step_row) == 32, "as shaders read them");
+
+#define LANES_ROW     256u /* of kernels that have a row each                        */
+#define SHARED_BLOCKS 800u /* of a column, 40 bytes each, that fit in shared memory  */
+
+typedef struct lowering {
+    gm_exec *ex;
+    const gm_plan *p;
+    gm_vk_slice *slice;
+    uint32_t which; /* slice */
+    gm_vk_list *list;
+    uint32_t n_grids;
+    gm_err *err;
+} lowering;
+
+/* ---- building a dispatch --------------------------------------------------------------------- */
+
+typedef struct draft {
+    const char *pipeline;
+    int32_t type;
+    uint32_t spec[GM_VK_SPECS];
+    gm_vk_dispatch d;
+} draft;
+
+static void touches(draft *t, uint64_t addr, uint64_t size, bool write)
+{
+    if (addr && size) t->d.ranges[t->d.n_ranges++] = (gm_vk_range){addr, size, write};
+}
+
+/* The cache of a layer, as a range that only itself overlaps. */
+static void touches_cache(draft *t, uint32_t layer, bool write)
+{
+    touches(t, UINT64_C(1) << 63 | layer, 1, write);
+}
+
+static gm_status put(lowering *l, draft *t, const void *push, size_t size)
+{
+    memcpy(t->d.push, push, size);
+    t->d.n_push = (uint32_t)size;
+    GM_TRY(gm_vk_pipes_want(&l->ex->be->pipes, t->pipeline, t->type, t->spec, &t->d.pipe, l->err));
+    return gm_vk_list_add(l->list, &t->d, l->err);
+}
+
+static draft draft_of(const char *pipeline, int32_t type)
+{
+    return (draft){.pipeline = pipeline, .type = type, .d = {.indirect = -1, .grid = {1, 1, 1}}};
+}
+
+/* A grid that the step brings; equal ones share a place. */
+static gm_status bring_grid(lowering *l, draft *t, gm_vk_grid g)
+{
+    gm_exec *const ex = l->ex;
+    uint32_t i = 0;
+    while (i < l->n_grids && memcmp(&ex->grids[i], &g, sizeof g) != 0)
+        i++;
+    if (i == GM_VK_GRIDS)
+        return gm_fail(l->err, GM_E_UNSUP, 0, "vulkan: the plan has too many kinds of grids");
+    if (i == l->n_grids) {
+        ex->grids[i] = g;
+        ex->n_grids = ++l->n_grids;
+    }
+    t->d.indirect = (int32_t)i;
+    return GM_OK;
+}
+
+/* ---- what kernels ask for -------------------------------------------------------------------- */
+
+static uint64_t step_at(const lowering *l, uint64_t off)
+{
+    return l->slice->step.addr + off;
+}
+
+static uint32_t rows_of(const lowering *l, gm_val v)
+{
+    return l->p->vals[v].rows == GM_ROWS_ALL ? l->ex->bucket.rows : l->ex->bucket.outs;
+}
+
+static uint32_t rows_flag(const lowering *l, gm_val v)
+{
+    return (l->p->vals[v].rows == GM_ROWS_OUT ? GM_VK_ROWS_OUT : 0) |
+           (rows_of(l, v) == 1 ? GM_VK_ROWS_ONE : 0);
+}
+
+/* Blocks from a value's first plane of int8 to its second, or 0. */
+static uint32_t plane_of(const lowering *l, gm_val v)
+{
+    if (l->ex->values[v].n_int8 != GM_ACT_INT8_TWICE) return 0;
+    return rows_of(l, v) * (l->p->vals[v].cols / GM_VK_BLOCK);
+}
+
+static void touches_value(const lowering *l, draft *t, gm_val v, bool write)
+{
+    const uint64_t n = (uint64_t)rows_of(l, v) * l->p->vals[v].cols;
+    const gm_vk_value *const at = &l->ex->values[v];
+    touches(t, at->f32, n * 4, write);
+    touches(t, at->q, n * at->n_int8, write);
+    touches(t, at->meta, n * at->n_int8 / GM_VK_BLOCK * 8, write);
+}
+
+static gm_status norm_weight(lowering *l, gm_wid w, uint64_t *addr)
+{
+    const gm_tensor *const t = &l->p->weights.at[w];
+    if (t->n_dims != 1)
+        return gm_fail(l->err, GM_E_UNSUP, 0, "vulkan: norm %s is not a vector", t->name);
+    *addr = l->ex->w->addr[w];
+    return GM_OK;
+}
+
+/* Rows of a picked value have a grid that the step brings: none where nobody wants an output. */
+static gm_status grid_of_rows(lowering *l, draft *t, gm_val v, uint32_t x, uint32_t per)
+{
+    const uint32_t rows = rows_of(l, v);
+    if (l->p->vals[v].rows == GM_ROWS_OUT)
+        return bring_grid(l, t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_Y, .x = x, .per = per});
+    t->d.grid[0] = x;
+    t->d.grid[1] = (rows + per - 1) / per;
+    return GM_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static gm_status lower_input(lowering *l, const gm_op *op)
+{
+    const bool by_id = op->kind == GM_OP_INPUT_ROWS;
+    const gm_tensor *const w = by_id ? &l->p->weights.at[op->weight[0]] : NULL;
+    gm_exec *const ex = l->ex;
+    draft t = draft_of("embed", by_id ? (int32_t)w->type->id : GM_QTYPE_F32);
+    t.spec[0] = LANES_ROW;
+    t.d.grid[0] = ex->bucket.rows;
+    const struct gm_vk_embed push = {
+        .head = step_at(l, 0),
+        .rows = step_at(l, ex->rows_off),
+        .given = l->slice->given.addr,
+        .slots = ex->kv ? ex->kv->slot_buf.addr : 0,
+        .weight = by_id ? ex->w->addr[op->weight[0]] : 0,
+        .dst = ex->values[op->out].f32,
+        .n_cols = l->p->vals[op->out].cols,
+        .n_tokens = by_id ? (uint32_t)gm_tensor_rows(w) : 1,
+        .scale = op->scale,
+        .flags = rows_flag(l, op->out),
+    };
+    if (ex->kv) touches(&t, ex->kv->slot_buf.addr, ex->kv->slot_buf.size, false);
+    touches(&t, push.dst, 4ull * push.n_cols * ex->bucket.rows, true);
+    return put(l, &t, &push, sizeof push);
+}
+
+/* x + norm(y) and then its norm, the second part alone, or the first. */
+typedef struct norms {
+    const gm_op *add, *next, *pick;
+} norms;
+
+static gm_status lower_norms(lowering *l, const norms *n)
+{
+    const gm_op *const first = n->add ? n->add : n->next;
+    const gm_val x = n->pick ? n->pick->in[0] : first->in[0], out = first->out;
+    draft t = draft_of("norm", GM_VK_NO_TYPE);
+    struct gm_vk_norm push = {
+        .head = step_at(l, 0),
+        .outs = step_at(l, l->ex->outs_off),
+        .x = l->ex->values[x].f32,
+        .n_cols = l->p->vals[out].cols,
+        .flags = rows_flag(l, out),
+    };
+    touches_value(l, &t, x, false);
+    if (n->pick) push.flags |= GM_VK_NORM_PICK;
+    if (n->add) {
+        push.flags |= GM_VK_NORM_ADD;
+        push.y = l->ex->values[n->add->in[1]].f32;
+        push.dst = l->ex->values[n->add->out].f32;
+        push.eps1 = n->add->norm.eps;
+        push.offset1 = n->add->norm.offset;
+        GM_TRY(norm_weight(l, n->add->norm.weight, &push.w1));
+        touches_value(l, &t, n->add->in[1], false);
+        touches_value(l, &t, n->add->out, true);
+    }
+    if (n->next) {
+        const gm_vk_value *const h = &l->ex->values[n->next->out];
+        push.flags |= GM_VK_NORM_NEXT;
+        push.h = h->f32;
+        push.q = h->q;
+        push.meta = h->meta;
+        push.plane = plane_of(l, n->next->out);
+        push.eps2 = n->next->norm.eps;
+        push.offset2 = n->next->norm.offset;
+        GM_TRY(norm_weight(l, n->next->norm.weight, &push.w2));
+        touches_value(l, &t, n->next->out, true);
+    }
+    t.spec[0] = push.n_cols > 4 * LANES_ROW ? 512 : LANES_ROW;
+    t.spec[1] = (push.n_cols + 4 * t.spec[0] - 1) / (4 * t.spec[0]);
+    t.d.grid[0] = rows_of(l, out);
+    if (push.flags & GM_VK_ROWS_OUT)
+        GM_TRY(bring_grid(l, &t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_X}));
+    return put(l, &t, &push, sizeof push);
+}
+
+/* rows.comp over value `shape`; the caller fills addresses and mode. */
+static gm_status put_rows(lowering *l, draft *t, gm_val shape, struct gm_vk_rows *push)
+{
+    enum { LANES = 128 };
+    push->head = step_at(l, 0);
+    push->outs = step_at(l, l->ex->outs_off);
+    push->n_cols = l->p->vals[shape].cols;
+    push->flags |= rows_flag(l, shape);
+    push->plane = plane_of(l, shape);
+    t->spec[0] = LANES;
+    const uint32_t x = (push->n_cols + 4 * LANES - 1) / (4 * LANES);
+    GM_TRY(grid_of_rows(l, t, shape, x, 1));
+    return put(l, t, push, sizeof *push);
+}
+
+static gm_status lower_elementwise(lowering *l, const gm_op *op)
+{
+    const gm_vk_value *const out = &l->ex->values[op->out];
+    draft t = draft_of("rows", GM_VK_NO_TYPE);
+    struct gm_vk_rows push = {
+        .a = l->ex->values[op->in[0]].f32, .dst = out->f32, .q = out->q, .meta = out->meta};
+    push.mode = op->kind == GM_OP_SOFTCAP ? GM_VK_MODE_SOFTCAP : GM_VK_MODE_COPY;
+    push.scale = op->scale;
+    if (op->kind == GM_OP_PICK_ROWS) push.flags = GM_VK_NORM_PICK;
+    touches_value(l, &t, op->in[0], false);
+    touches_value(l, &t, op->out, true);
+    return put_rows(l, &t, op->out, &push);
+}
+
+/* Rounds a value whose maker could not. */
+static gm_status lower_round(lowering *l, gm_val v)
+{
+    const gm_vk_value *const at = &l->ex->values[v];
+    draft t = draft_of("rows", GM_VK_NO_TYPE);
+    struct gm_vk_rows push = {.a = at->f32, .q = at->q, .meta = at->meta};
+    touches_value(l, &t, v, true);
+    return put_rows(l, &t, v, &push);
+}
+
+static gm_status lower_output(lowering *l, const gm_op *op)
+{
+    const gm_exec *const ex = l->ex;
+    if (op->what == GM_OUT_DRAW) return GM_OK;
+    const bool logits = op->what == GM_OUT_LOGITS;
+    draft t = draft_of("rows", GM_VK_NO_TYPE);
+    struct gm_vk_rows push = {
+        .a = ex->values[op->in[0]].f32,
+        .dst = l->slice->result.addr + (logits ? ex->logits_off : ex->hidden_off),
+        .want = logits ? GM_WANT_LOGITS | GM_WANT_TOP : GM_WANT_HIDDEN,
+    };
+    touches_value(l, &t, op->in[0], false);
+    touches(&t, push.dst, 4ull * ex->bucket.outs * l->p->vals[op->in[0]].cols, true);
+    return put_rows(l, &t, op->in[0], &push);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* spec constants of matmul */
+enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE, PLANES, COLUMN, BLOCKS };
+
+/* Who does how much. Eight lanes share a row; the numbers are tuned, the bits do not change. */
+static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_t n_blocks,
+                          bool glu)
+{
+    const uint32_t per = (n_blocks + 7) / 8, size = columns > 4 ? 3 : columns > 2 ? 2 : columns - 1;
+    const gm_vk_tuning *const tuned = &l->ex->be->tuning[size];
+    const uint32_t lanes = glu ? tuned->glu_lanes : tuned->lanes;
+    const uint32_t rows = glu ? tuned->glu_rows : tuned->rows;
+    const uint32_t rounds = glu ? tuned->glu_rounds : tuned->rounds;
+    /* 32 results of gate and up are a block of int8, which one workgroup has to have. */
+    t->spec[LANES] = lanes ? lanes : glu && size == 0 ? 256 : 128;
+    t->spec[ROWS] = rows ? rows : size == 0 ? 1 : 2;
+    t->spec[COLS] = 1u << size;
+    t->spec[ROUNDS] = size == 0 && !glu ? 4 : size == 3 && glu ? 1 : 2;
+    if (rounds) t->spec[ROUNDS] = rounds;
+    if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
+    t->spec[GLU] = glu;
+    /* A column of up to 32 KiB is read into shared memory; two are asked for early. */
+    t->spec[COLUMN] = size == 0 && n_blocks <= SHARED_BLOCKS ? 2 : size <= 1 ? 1 : 0;
+    if (tuned->x && (tuned->x < 3 || t->spec[COLUMN] == 2)) t->spec[COLUMN] = tuned->x - 1;
+    t->spec[BLOCKS] = t->spec[COLUMN] == 2 && n_blocks ? n_blocks : 1;
+    t->spec[TILE] = glu ? t->spec[COLS] * t->spec[LANES] / 8 * t->spec[ROWS] : 1;
+}
+
+static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *w, bool glu,
+                           struct gm_vk_matmul *push)
+{
+    const uint32_t n_int8 = op->num.act[0], planes = n_int8 ? n_int8 : 1;
+    const gm_val in = op->in[0];
+    draft t = draft_of(n_int8 ? "matmul" : "matmul_float", (int32_t)w->type->id);
+    const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
+    shape_product(l, &t, rows_of(l, in) * planes, n_int8 ? n_cols / GM_VK_BLOCK : 0, glu);
+    t.spec[PLANES] = planes;
+    *push = (struct gm_vk_matmul){
+        .head = step_at(l, 0),
+        .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
+        .meta = n_int8 ? l->ex->values[in].meta : 0,
+        .wg_end = {UINT32_MAX, UINT32_MAX},
+        .n_cols = n_cols,
+        .flags = rows_flag(l, in),
+        .plane = plane_of(l, in),
+    };
+    touches_value(l, &t, in, false);
+    return t;
+}
+
+/* Up to three products of one input with weights of one type, side by side in a dispatch. */
+static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n)
+{
+    struct gm_vk_matmul push;
+    draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]], false, &push);
+    const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS];
+    uint32_t wgs = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        push.w[i] = l->ex->w->addr[ops[i].weight[0]];
+        push.dst[i] = l->ex->values[ops[i].out].f32;
+        push.n_rows[i] = l->p->vals[ops[i].out].cols;
+        wgs += (push.n_rows[i] + per - 1) / per;
+        if (i + 1 < n) push.wg_end[i] = wgs;
+        touches_value(l, &t, ops[i].out, true);
+    }
+    GM_TRY(grid_of_rows(l, &t, ops[0].in[0], wgs, t.spec[COLS] / t.spec[PLANES]));
+    return put(l, &t, &push, sizeof push);
+}
+
+/* Runs of equal types share a dispatch. */
+static gm_status lower_siblings(lowering *l, const gm_op *ops, uint32_t n)
+{
+    for (uint32_t first = 0, end; first < n; first = end) {
+        const gm_qtype_info *const type = l->p->weights.at[ops[first].weight[0]].type;
+        for (end = first + 1; end < n; end++) {
+            if (l->p->weights.at[ops[end].weight[0]].type != type) break;
+        }
+        GM_TRY(lower_products(l, ops + first, end - first));
+    }
+    return GM_OK;
+}
+
+/* Gate and up of different types: two products, and the rest value by value. */
+static gm_status lower_mixed_gate(lowering *l, const gm_op *op)
+{
+    const uint32_t cols = l->p->vals[op->out].cols;
+    const uint64_t size = 4ull * rows_of(l, op->out) * cols;
+    for (int i = 0; i < 2; i++) {
+        struct gm_vk_matmul push;
+        gm_op one = *op;
+        one.num.act[0] = op->num.act[i];
+        draft t = product_draft(l, &one, &l->p->weights.at[op->weight[i]], false, &push);
+        const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS];
+        push.w[0] = l->ex->w->addr[op->weight[i]];
+        push.dst[0] = l->ex->wide[i];
+        push.n_rows[0] = cols;
+        touches(&t, l->ex->wide[i], size, true);
+        GM_TRY(
+            grid_of_rows(l, &t, op->in[0], (cols + per - 1) / per, t.spec[COLS] / t.spec[PLANES]));
+        GM_TRY(put(l, &t, &push, sizeof push));
+    }
+    const gm_vk_value *const out = &l->ex->values[op->out];
+    draft t = draft_of("rows", GM_VK_NO_TYPE);
+    struct gm_vk_rows push = {.a = l->ex->wide[0],
+                              .b = l->ex->wide[1],
+                              .dst = out->f32,
+                              .q = out->q,
+                              .meta = out->meta,
+                              .mode = GM_VK_MODE_GELU};
+    touches(&t, l->ex->wide[0], size, false);
+    touches(&t, l->ex->wide[1], size, false);
+    touches_value(l, &t, op->out, true);
+    return put_rows(l, &t, op->out, &push);
+}
+
+static gm_status lower_gate(lowering *l, const gm_op *op)
+{
+    const gm_tensor *const gate = &l->p->weights.at[op->weight[0]];
+    if (gate->type != l->p->weights.at[op->weight[1]].type) return lower_mixed_gate(l, op);
+    struct gm_vk_matmul push;
+    draft t = product_draft(l, op, gate, true, &push);
+    const gm_vk_value *const out = &l->ex->values[op->out];
+    const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS], rows = l->p->vals[op->out].cols;
+    push.w[0] = l->ex->w->addr[op->weight[0]];
+    push.w[1] = l->ex->w->addr[op->weight[1]];
+    push.n_rows[0] = push.n_rows[1] = rows;
+    push.dst[0] = out->f32;
+    push.dst[1] = out->q;
+    push.dst[2] = out->meta;
+    touches_value(l, &t, op->out, true);
+    GM_TRY(grid_of_rows(l, &t, op->in[0], (rows + per - 1) / per, t.spec[COLS] / t.spec[PLANES]));
+    return put(l, &t, &push, sizeof push);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* The table of turns for a rope: made on first use, found afterwards. */
+static uint64_t turns_of(lowering *l, const gm_rope *rope, uint32_t head_dim)
+{
+    gm_exec *const ex = l->ex;
+    uint64_t at = 0;
+    for (size_t i = 0; i < l->p->n_ops; i++) {
+        const gm_op *const op = &l->p->ops[i];
+        if (op->kind != GM_OP_NORM_ROPE) continue;
+        if (op->rope.theta == rope->theta && op->rope.factor == rope->factor) break;
+        at = at ? at : head_dim / 2; /* Gemma 3 has two ropes */
+    }
+    uint64_t *const table = (uint64_t *)(void *)ex->turns.map + at;
+    for (uint32_t i = 0; i < head_dim / 2; i++) {
+        const double step = pow((double)rope->theta, -2.0 * i / head_dim) / (double)rope->factor;
+        const double turn = step / (2 * acos(-1));
+        table[i] = (uint64_t)ldexp(turn - floor(turn), 64);
+    }
+    return ex->turns.addr + at * 8;
+}
+
+static uint32_t layer_off(const gm_kvmem *kv, uint32_t layer)
+{
+    return (uint32_t)(kv->slots.layer_index[layer] * kv->layer_size / 16);
+}
+
+/* Heads of q and k normed and turned, k and v stored; any of the three may be missing. */
+typedef struct heads {
+    const gm_op *q, *k, *cache;
+} heads;
+
+static gm_status lower_heads(lowering *l, const heads *h)
+{
+    gm_exec *const ex = l->ex;
+    const gm_op *const norm = h->q ? h->q : h->k;
+    draft t = draft_of("rope", GM_VK_NO_TYPE);
+    struct gm_vk_rope push = {.head = step_at(l, 0), .rows = step_at(l, ex->rows_off)};
+    if (norm) {
+        push.flags |= GM_VK_ROPE_NORM;
+        push.eps = norm->norm.eps;
+        push.offset = norm->norm.offset;
+        push.head_dim = (uint32_t)gm_tensor_cols(&l->p->weights.at[norm->norm.weight]);
+        push.turns = turns_of(l, &norm->rope, push.head_dim);
+    }
+    if (h->q) {
+        push.q = ex->values[h->q->in[0]].f32;
+        push.q_out = ex->values[h->q->out].f32;
+        push.n_head = l->p->vals[h->q->out].cols / push.head_dim;
+        push.flags |= rows_flag(l, h->q->out);
+        GM_TRY(norm_weight(l, h->q->norm.weight, &push.q_norm));
+        touches_value(l, &t, h->q->in[0], false);
+        touches_value(l, &t, h->q->out, true);
+    }
+    if (h->k) GM_TRY(norm_weight(l, h->k->norm.weight, &push.k_norm));
+    if (h->cache) {
+        const gm_val k = h->k ? h->k->in[0] : h->cache->in[0], v = h->cache->in[1];
+        push.flags |= GM_VK_ROPE_STORE | h->cache->attn.class << 8 | rows_flag(l, k);
+        push.k = ex->values[k].f32;
+        push.v = ex->values[v].f32;
+        push.head_dim = h->cache->attn.head_dim;
+        push.n_kv_head = h->cache->attn.n_kv_head;
+        push.tables = ex->kv->tables.addr;
+        push.table_len = ex->kv->slots.desc.table_len;
+        push.layer_off = layer_off(ex->kv, h->cache->layer);
+        touches_value(l, &t, k, false);
+        touches_value(l, &t, v, false);
+        touches(&t, ex->kv->tables.addr, ex->kv->tables.size, false);
+        touches_cache(&t, h->cache->layer, true);
+    }
+    t.spec[0] = 64;
+    t.spec[1] = (push.head_dim + 31) / 32 * 32;
+    t.spec[2] = ex->kv ? ex->kv->slots.desc.type : GM_QTYPE_F16;
+    t.d.grid[0] = push.n_head + 2 * push.n_kv_head;
+    t.d.grid[1] = ex->bucket.rows;
+    return put(l, &t, &push, sizeof push);
+}
+
+static gm_status lower_attend(lowering *l, const gm_op *op)
+{
+    gm_exec *const ex = l->ex;
+    const gm_kv_desc *const d = &ex->kv->slots.desc;
+    const gm_vk_value *const out = &ex->values[op->out];
+    const bool walk = ex->bucket.rows > GM_VK_SPLIT_ROWS, rounds = op->attn.head_dim % 32 == 0;
+    draft t = draft_of("attend", GM_VK_NO_TYPE);
+    const struct gm_vk_attend push = {
+        .head = step_at(l, 0),
+        .rows = step_at(l, ex->rows_off),
+        .q = ex->values[op->in[0]].f32,
+        .tables = ex->kv->tables.addr,
+        .dst = out->f32,
+        .dstq = rounds ? out->q : 0,
+        .meta = rounds ? out->meta : 0,
+        .parts = ex->parts,
+        .arrived = ex->arrived,
+        .n_head = op->attn.n_head,
+        .n_kv_head = op->attn.n_kv_head,
+        .head_dim = op->attn.head_dim,
+        .table_len = d->table_len,
+        .layer_off = layer_off(ex->kv, op->layer),
+        .max_splits = (d->table_len * GM_PAGE_LEN + GM_VK_SPLIT - 1) / GM_VK_SPLIT,
+        .class_of = op->attn.class,
+        .scale = op->attn.scale,
+        .flags = rows_flag(l, op->out),
+        .plane = plane_of(l, op->out),
+    };
+    t.spec[0] = GM_VK_SPLIT;
+    t.spec[1] = op->attn.n_head / op->attn.n_kv_head;
+    t.spec[2] = gm_vk_kv_dim(d);
+    t.spec[3] = walk;
+    t.spec[4] = d->type;
+    touches_value(l, &t, op->in[0], false);
+    touches_cache(&t, op->layer, false);
+    touches_value(l, &t, op->out, true);
+    touches(&t, ex->parts, 4, true);
+    touches(&t, ex->arrived, 4, true);
+    GM_TRY(bring_grid(l, &t,
+                      (gm_vk_grid){.kind = GM_VK_DYN_ATTEND,
+                                   .x = op->attn.n_kv_head,
+                                   .per = op->attn.class,
+                                   .walk = walk}));
+    GM_TRY(put(l, &t, &push, sizeof push));
+    return out->q && !rounds ? lower_round(l, op->out) : GM_OK;
+}
+
+static gm_status lower_draw(lowering *l, const gm_op *op)
+{
+    gm_exec *const ex = l->ex;
+    gm_kvmem *const kv = ex->kv;
+    draft t = draft_of("draw", GM_VK_NO_TYPE);
+    const struct gm_vk_draw_params push = {
+        .head = step_at(l, 0),
+        .rows = step_at(l, ex->rows_off),
+        .outs = step_at(l, ex->outs_off),
+        .masks = step_at(l, ex->masks_off),
+        .logits = ex->values[op->in[0]].f32,
+        .adjusted = ex->adjusted,
+        .slots = kv->slot_buf.addr,
+        .count_table = kv->counts.addr,
+        .bias_table = kv->biases.addr,
+        .answers = l->slice->result.addr + ex->answers_off,
+        .n_vocab = kv->slots.desc.n_vocab,
+        .max_bias = kv->slots.desc.max_bias,
+        .mask_words = ex->mask_words,
+    };
+    t.spec[0] = 1024;
+    touches_value(l, &t, op->in[0], false);
+    touches(&t, ex->adjusted, 4, true);
+    touches(&t, kv->slot_buf.addr, kv->slot_buf.size, true);
+    touches(&t, kv->counts.addr, kv->counts.size, true);
+    touches(&t, kv->biases.addr, kv->biases.size, false);
+    GM_TRY(bring_grid(l, &t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_X}));
+    return put(l, &t, &push, sizeof push);
+}
+
+static gm_status lower_apply(lowering *l)
+{
+    gm_kvmem *const kv = l->ex->kv;
+    const gm_vk_edits *const e = &kv->edits[l->which];
+    const gm_kv_desc *const d = &kv->slots.desc;
+    draft t = draft_of("apply", GM_VK_NO_TYPE);
+    const struct gm_vk_apply push = {
+        .head = step_at(l, 0),
+        .sets = e->buf.addr + e->sets,
+        .biases = e->buf.addr + e->biases,
+        .counts = e->buf.addr + e->counts,
+        .edits = e->buf.addr + e->edits,
+        .copies = e->buf.addr + e->copies,
+        .slots = kv->slot_buf.addr,
+        .tables = kv->tables.addr,
+        .count_table = kv->counts.addr,
+        .bias_table = kv->biases.addr,
+        .pages = kv->pages.addr,
+        .n_vocab = d->n_vocab,
+        .max_bias = d->max_bias,
+        .table_len = d->table_len,
+        .n_pages_local = d->n_pages[GM_CLASS_LOCAL],
+        .page_size = {(uint32_t)(kv->page_size[0] / 16), (uint32_t)(kv->page_size[1] / 16)},
+    };
+    t.spec[0] = LANES_ROW;
+    t.d.grid[0] = 17;
+    touches(&t, kv->slot_buf.addr, kv->slot_buf.size, true);
+    touches(&t, kv->tables.addr, kv->tables.size, true);
+    touches(&t, kv->counts.addr, kv->counts.size, true);
+    touches(&t, kv->biases.addr, kv->biases.size, true);
+    touches(&t, UINT64_C(1) << 63, d->n_layer, true); /* page copies: the cache of every layer */
+    return put(l, &t, &push, sizeof push);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+static gm_status lower_op(lowering *l, const gm_op *op)
+{
+    switch (op->kind) {
+    case GM_OP_INPUT_ROWS:
+    case GM_OP_INPUT_GIVEN: return lower_input(l, op);
+    case GM_OP_NORM: return lower_norms(l, &(norms){.next = op});
+    case GM_OP_NORM_ADD: return lower_norms(l, &(norms){.add = op});
+    case GM_OP_MATMUL: return lower_products(l, op, 1);
+    case GM_OP_NORM_ROPE: return lower_heads(l, &(heads){.q = op});
+    case GM_OP_CACHE: return lower_heads(l, &(heads){.cache = op});
+    case GM_OP_ATTEND: return lower_attend(l, op);
+    case GM_OP_GATE_UP_GELU: return lower_gate(l, op);
+    case GM_OP_PICK_ROWS:
+    case GM_OP_SOFTCAP: return lower_elementwise(l, op);
+    case GM_OP_DRAW: return lower_draw(l, op);
+    case GM_OP_OUTPUT: return lower_output(l, op);
+    default: break;
+    }
+    return gm_fail(l->err, GM_E_UNSUP, 0, "vulkan: op %s is not known here",
+                   gm_opkind_name(op->kind));
+}
+
+/* Whether one kernel can turn both q and k: they are normed and turned alike. */
+static bool turns_alike(const gm_op *q, const gm_op *k)
+{
+    return q->norm.eps == k->norm.eps && q->norm.offset == k->norm.offset &&
+           q->rope.theta == k->rope.theta && q->rope.factor == k->rope.factor;
+}
+
+/* Lowers what of a group one kernel can do together, from its op i on; answers how many ops. */
+static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32_t *taken)
+{
+    const gm_opkind second = left > 1 ? ops[1].kind : 0;
+    *taken = 2;
+    if (ops[0].kind == GM_OP_NORM_ADD && second == GM_OP_NORM && ops[1].in[0] == ops[0].out)
+        return lower_norms(l, &(norms){.add = &ops[0], .next = &ops[1]});
+    if (ops[0].kind == GM_OP_PICK_ROWS && second == GM_OP_NORM)
+        return lower_norms(l, &(norms){.pick = &ops[0], .next = &ops[1]});
+    *taken = 3;
+    if (ops[0].kind == GM_OP_MATMUL && second == GM_OP_MATMUL && left == 3)
+        return lower_siblings(l, ops, 3);
+    if (ops[0].kind == GM_OP_NORM_ROPE && second == GM_OP_NORM_ROPE && left == 4 &&
+        turns_alike(&ops[0], &ops[1]) && ops[2].in[0] == ops[1].out && ops[3].in[0] == ops[0].out)
+        return lower_heads(l, &(heads){&ops[0], &ops[1], &ops[2]});
+    *taken = 1;
+    GM_TRY(lower_op(l, ops));
+    const gm_val v = ops->out;
+    const bool maker_rounds = ops->kind == GM_OP_NORM || ops->kind == GM_OP_ATTEND ||
+                              ops->kind == GM_OP_GATE_UP_GELU || ops->kind == GM_OP_PICK_ROWS ||
+                              ops->kind == GM_OP_SOFTCAP;
+    return v && l->ex->values[v].q && !maker_rounds ? lower_round(l, v) : GM_OK;
+}
+
+gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err)
+{
+    lowering l = {ex, ex->plan, &ex->slice[slice], slice, list, 0, err};
+    if (ex->kv) GM_TRY(lower_apply(&l));
+    for (size_t g = 0; g < ex->plan->n_groups; g++) {
+        const gm_group *const group = &ex->plan->groups[g];
+        for (uint32_t i = 0, taken = 0; i < group->n_ops; i += taken)
+            GM_TRY(lower_some(&l, &ex->plan->ops[group->op_first + i], group->n_ops - i, &taken));
+    }
+    gm_vk_list_place_barriers(list);
+    return GM_OK;
+}

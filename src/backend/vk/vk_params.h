@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_VK_PARAMS_H
+#define GM_BACKEND_VK_PARAMS_H
+
+/* What C and GLSL both know: the push constants of each kernel, the records that kernels read, and
+ * the numbers behind their flags. GLSL lays these structs out as C does, because every field has the
+ * alignment of its own size and every struct ends on its largest one; vk_lower.c asserts the sizes.
+ * A GM_ADDR is a device address. */
+
+#ifdef GM_GLSL
+#define GM_U32  uint
+#define GM_I32  int
+#define GM_F32  float
+#define GM_ADDR uint64_t
+#else
+#include <stdint.h>
+#define GM_U32  uint32_t
+#define GM_I32  int32_t
+#define GM_F32  float
+#define GM_ADDR uint64_t
+#endif
+
+#define GM_VK_BLOCK 32  /* values of one int8 activation block              */
+#define GM_VK_SUMS  8   /* running sums of a product: block b goes to b % 8 */
+#define GM_VK_SPLIT 128 /* keys that one workgroup of attention sees        */
+#define GM_VK_PAGE  32  /* cells of a page                                  */
+
+/* A row of int8 that is rounded twice has what the first rounding left `plane` blocks behind, in a
+ * plane of its own; plane is 0 where a row is rounded once. */
+
+/* flags of most kernels: whose rows they work on */
+#define GM_VK_ROWS_OUT 1  /* the picked rows; else all rows                                     */
+#define GM_VK_ROWS_ONE 16 /* there is one row and no more: the step need not be read to know it */
+
+/* The beginning of a step on the device. */
+struct gm_vk_head {
+    GM_U32 n_rows, n_outs;
+    GM_U32 n_sets, n_counts, n_edits, n_copies;
+    GM_U32 n_draws;
+    GM_U32 pad;
+};
+
+/* A slot: who it is for the draw. Tables, counts and biases lie in arrays of their own. */
+struct gm_vk_slot {
+    GM_I32 last; /* token drawn last, or -1 */
+    GM_U32 n_bias;
+    GM_U32 penalised;
+    GM_U32 pad;
+    GM_U32 seed_lo, seed_hi;
+    GM_F32 inv_temp, log_min_p, repeat, inv_repeat, frequency, presence;
+    GM_U32 top_k, top_p;
+    GM_U32 pad2, pad3;
+};
+
+/* What the draw answers for an output. */
+struct gm_vk_answer {
+    GM_I32 token;
+    GM_F32 logprob;
+};
+
+struct gm_vk_apply {
+    GM_ADDR head, sets, biases, counts, edits, copies; /* of the step      */
+    GM_ADDR slots, tables, count_table, bias_table;    /* of the KV memory */
+    GM_ADDR pages; /* addresses of pages, those of the global class behind those of the local one */
+    GM_U32 n_vocab, max_bias, table_len;
+    GM_U32 n_pages_local;
+    GM_U32 page_size[2]; /* in units of 16 bytes */
+};
+
+struct gm_vk_embed {
+    GM_ADDR head, rows, given, slots, weight, dst;
+    GM_U32 n_cols, n_tokens; /* of the weight */
+    GM_F32 scale;
+    GM_U32 flags;
+};
+
+#define GM_VK_NORM_ADD  2 /* x + norm(y), kept in dst            */
+#define GM_VK_NORM_NEXT 4 /* then the norm of that, to h and q   */
+#define GM_VK_NORM_PICK 8 /* row i of x is the row of output i   */
+struct gm_vk_norm {
+    GM_ADDR head, outs;
+    GM_ADDR x, y;       /* [n, cols]                        */
+    GM_ADDR w1, w2;     /* of the first and the second norm */
+    GM_ADDR dst;        /* [n, cols], or 0                  */
+    GM_ADDR h, q, meta; /* the result as float32 and as int8, each 0 where nobody wants it */
+    GM_F32 eps1, offset1, eps2, offset2;
+    GM_U32 n_cols, flags;
+    GM_U32 plane, pad;
+};
+
+struct gm_vk_matmul {
+    GM_ADDR head;
+    GM_ADDR x, meta; /* int8 and its scales, or float32 and 0                           */
+    GM_ADDR w[3];    /* up to three matrices of one type and width; gate and up          */
+    GM_ADDR dst[3];  /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
+    GM_U32 n_rows[3];
+    GM_U32 wg_end[2]; /* workgroups before the second and before the third matrix         */
+    GM_U32 n_cols;    /* of the weights                                                   */
+    GM_U32 flags;
+    GM_U32 plane; /* of x; what gate and up give is rounded once                      */
+};
+
+#define GM_VK_ROPE_NORM  2 /* heads are normed and rotated; else only stored */
+#define GM_VK_ROPE_STORE 4 /* k and v go to the cache                        */
+struct gm_vk_rope {
+    GM_ADDR head, rows, q, k, v;
+    GM_ADDR q_out, k_out;   /* float32, or 0                          */
+    GM_ADDR q_norm, k_norm; /* weights                                */
+    GM_ADDR turns;          /* [head_dim / 2] 64-bit parts of a turn  */
+    GM_ADDR tables;
+    GM_F32 eps, offset; /* of both norms                          */
+    GM_U32 n_head, n_kv_head, head_dim;
+    GM_U32 table_len, layer_off; /* of the layer in a page, in units of 16 bytes */
+    GM_U32 flags;                /* and the class in bit 8                       */
+};
+
+struct gm_vk_attend {
+    GM_ADDR rows, q, tables;
+    GM_ADDR dst, dstq, meta; /* float32 and int8, each 0 where nobody wants it   */
+    GM_ADDR parts, arrived;  /* partial results; workgroups that have finished   */
+    GM_ADDR head;
+    GM_U32 n_head, n_kv_head, head_dim;
+    GM_U32 table_len, layer_off, max_splits;
+    GM_U32 class_of;
+    GM_F32 scale;
+    GM_U32 flags, plane;
+};
+
+#define GM_VK_MODE_COPY    0 /* row i of a (or of the row of output i) to dst           */
+#define GM_VK_MODE_SOFTCAP 1 /* scale * tanh(a / scale)                                  */
+#define GM_VK_MODE_GELU    2 /* gelu_tanh(a) * b                                         */
+struct gm_vk_rows {
+    GM_ADDR head, outs, a, b;
+    GM_ADDR dst, q, meta; /* float32 and int8, each 0 where nobody wants it */
+    GM_U32 n_cols, mode, flags, want;
+    GM_F32 scale;
+    GM_U32 plane;
+};
+
+struct gm_vk_draw_params {
+    GM_ADDR head, rows, outs, masks;
+    GM_ADDR logits, adjusted; /* [outs, n_vocab] */
+    GM_ADDR slots, count_table, bias_table;
+    GM_ADDR answers;
+    GM_U32 n_vocab, max_bias, mask_words;
+    GM_U32 pad;
+};
+
+struct gm_vk_roof {
+    GM_ADDR src, dst; /* dst is written if the bytes read are of one kind, so that they are read */
+    GM_U32 n;         /* of 16 bytes */
+    GM_U32 pad;
+};
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+#include "backend/vk/vk_pipeline.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+gm_status gm_vk_pipes_init(gm_vk_pipes *p, gm_vk_dev *d, const void *cached, size_t size,
+                           gm_err *err)
+{
+    p->dev = d;
+    const VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, 128};
+    const VkPipelineLayoutCreateInfo layout = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+        .pushConstantRangeCount = 1,
+        .pPushConstantRanges = &push,
+    };
+    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                             .initialDataSize = size,
+                                             .pInitialData = cached};
+    GM_TRY(gm_vk_check(d->vk.vkCreatePipelineLayout(d->device, &layout, NULL, &p->layout),
+                       "the pipeline layout", err));
+    return gm_vk_check(d->vk.vkCreatePipelineCache(d->device, &cache, NULL, &p->cache),
+                       "the pipeline cache", err);
+}
+
+void gm_vk_pipes_deinit(gm_vk_pipes *p)
+{
+    gm_vk_dev *const d = p->dev;
+    if (!d || !d->device) return;
+    for (size_t i = 0; i < p->n; i++)
+        d->vk.vkDestroyPipeline(d->device, p->at[i].pipeline, NULL);
+    d->vk.vkDestroyPipelineCache(d->device, p->cache, NULL);
+    d->vk.vkDestroyPipelineLayout(d->device, p->layout, NULL);
+    gm_mem_free(p->at);
+    *p = (gm_vk_pipes){0};
+}
+
+static const gm_vk_shader *find_shader(const char *pipeline, int32_t type)
+{
+    for (uint32_t i = 0; i < gm_vk_n_shaders; i++) {
+        const gm_vk_shader *const s = &gm_vk_shaders[i];
+        if (s->type == type && strcmp(s->pipeline, pipeline) == 0) return s;
+    }
+    return NULL;
+}
+
+gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, const uint32_t *spec,
+                           uint32_t *out, gm_err *err)
+{
+    const gm_vk_shader *const s = find_shader(pipeline, type);
+    *out = 0;
+    if (!s || s->n_spec > GM_VK_SPECS)
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: there is no kernel %s of type %d", pipeline,
+                       type);
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->at[i].shader != s || memcmp(p->at[i].spec, spec, s->n_spec * sizeof *spec)) continue;
+        *out = (uint32_t)i;
+        return GM_OK;
+    }
+    GM_TRY(gm_mem_grow(&p->at, &p->cap, p->n + 1, sizeof *p->at, "pipelines", err));
+    p->at[p->n] = (gm_vk_pipe){.shader = s};
+    memcpy(p->at[p->n].spec, spec, s->n_spec * sizeof *spec);
+    *out = (uint32_t)p->n++;
+    return GM_OK;
+}
+
+static VkResult compile(gm_vk_pipes *p, gm_vk_pipe *pipe)
+{
+    gm_vk_dev *const d = p->dev;
+    const gm_vk_shader *const s = pipe->shader;
+    VkSpecializationMapEntry entries[GM_VK_SPECS];
+    for (uint32_t i = 0; i < s->n_spec; i++)
+        entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
+    const VkSpecializationInfo spec = {s->n_spec, entries, sizeof pipe->spec, pipe->spec};
+    const VkShaderModuleCreateInfo module = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                             .codeSize = s->n_words * 4ull,
+                                             .pCode = s->words};
+    VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT,
+                  .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .pName = "main",
+                  .pSpecializationInfo = &spec},
+        .layout = p->layout,
+    };
+    VkResult r = d->vk.vkCreateShaderModule(d->device, &module, NULL, &info.stage.module);
+    if (r != VK_SUCCESS) return r;
+    r = d->vk.vkCreateComputePipelines(d->device, p->cache, 1, &info, NULL, &pipe->pipeline);
+    d->vk.vkDestroyShaderModule(d->device, info.stage.module, NULL);
+    return r;
+}
+
+typedef struct compile_job {
+    gm_vk_pipes *p;
+    gm_tasks tasks;
+    atomic_int failed; /* the first VkResult that was none of success */
+    atomic_uint which;
+} compile_job;
+
+static void compile_some(void *ctx, uint32_t index)
+{
+    compile_job *const j = ctx;
+    (void)index;
+    const uint32_t n = (uint32_t)(j->p->n - j->p->n_compiled);
+    for (uint32_t i; gm_tasks_take(&j->tasks, n, 1, &i);) {
+        const VkResult r = compile(j->p, &j->p->at[j->p->n_compiled + i]);
+        int none = VK_SUCCESS;
+        if (r != VK_SUCCESS && atomic_compare_exchange_strong(&j->failed, &none, (int)r))
+            atomic_store(&j->which, (unsigned)(j->p->n_compiled + i));
+    }
+}
+
+gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err)
+{
+    compile_job j = {.p = p};
+    if (p->n == p->n_compiled) return GM_OK;
+    gm_workers_run(workers, compile_some, &j);
+    const VkResult r = (VkResult)atomic_load(&j.failed);
+    if (r != VK_SUCCESS) return gm_vk_check(r, p->at[atomic_load(&j.which)].shader->name, err);
+    p->dev->count.pipelines += p->n - p->n_compiled;
+    p->n_compiled = p->n;
+    return GM_OK;
+}

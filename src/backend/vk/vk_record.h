@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_VK_RECORD_H
+#define GM_BACKEND_VK_RECORD_H
+
+/* A list of dispatches, and what becomes of it. Lowering appends dispatches and says for each what
+ * it reads and writes; barriers follow from that, and a list whose barriers do not suffice is found
+ * out. vk_record.c is the only file that calls vkCmd*. */
+
+#include "backend/vk/vk_pipeline.h"
+
+#define GM_VK_PUSH   128
+#define GM_VK_RANGES 12
+
+/* Bytes that a dispatch touches. Address and size need not be memory's: any numbers that overlap
+ * where memory would. */
+typedef struct gm_vk_range {
+    uint64_t addr, size;
+    bool write;
+} gm_vk_range;
+
+typedef struct gm_vk_dispatch {
+    uint32_t pipe;
+    uint32_t grid[3];
+    int32_t indirect; /* number of the grid that the step brings, or -1 */
+    uint32_t n_push;
+    uint32_t n_ranges;
+    bool barrier; /* everything before it is finished and seen */
+    uint8_t push[GM_VK_PUSH];
+    gm_vk_range ranges[GM_VK_RANGES];
+} gm_vk_dispatch;
+
+typedef struct gm_vk_list {
+    gm_vk_dispatch *at;
+    size_t n, cap;
+} gm_vk_list;
+
+gm_status gm_vk_list_add(gm_vk_list *l, const gm_vk_dispatch *d, gm_err *err);
+void gm_vk_list_deinit(gm_vk_list *l);
+
+/* Puts a barrier before each dispatch that needs one. */
+void gm_vk_list_place_barriers(gm_vk_list *l);
+
+/* The first dispatch that touches what an earlier one still writes, or writes what one still reads;
+ * l->n when there is none. */
+size_t gm_vk_list_find_hazard(const gm_vk_list *l);
+
+/* How a list is recorded: grids holds the indirect ones from byte grids_off on; with times, the time
+ * after dispatch i becomes its query i + 1, and query 0 the time before all. */
+typedef struct gm_vk_recording {
+    const gm_vk_pipes *pipes;
+    const gm_vk_list *list;
+    const gm_vk_buf *grids;
+    uint64_t grids_off;
+    VkQueryPool times; /* or NULL */
+} gm_vk_recording;
+gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *out, gm_err *err);
+void gm_vk_record_free(gm_vk_dev *d, VkCommandBuffer cmd);
+
+/* Copies, and waits for them: loading only. */
+typedef struct gm_vk_copy {
+    const gm_vk_buf *from, *to;
+    uint64_t from_off, to_off, size;
+} gm_vk_copy;
+gm_status gm_vk_record_copies(gm_vk_dev *d, VkCommandBuffer cmd, const gm_vk_copy *copies, size_t n,
+                              gm_err *err);
+gm_status gm_vk_record_alloc(gm_vk_dev *d, VkCommandBuffer *out, gm_err *err);
+gm_status gm_vk_copy_now(gm_vk_dev *d, const gm_vk_copy *copies, size_t n, gm_err *err);
+gm_status gm_vk_fill_now(gm_vk_dev *d, const gm_vk_buf *b, uint32_t word, gm_err *err);
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/* An exec's life: made once with everything that a step will need, then steps go in and answers come
+ * out. Running a step writes it to mapped memory and submits a recording that is there already;
+ * waiting waits for the timeline and reads mapped memory. Neither allocates, records or binds. */
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "backend/vk/vk.h"
+#include "base/mem.h"
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static uint64_t aligned(uint64_t n)
+{
+    return (n + 255) / 256 * 256;
+}
+
+static void measure(gm_exec *ex)
+{
+    const gm_plan *const p = ex->plan;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        if (op->kind == GM_OP_INPUT_ROWS || op->kind == GM_OP_INPUT_GIVEN)
+            ex->given_cols = p->vals[op->out].cols;
+        if (op->kind == GM_OP_DRAW) ex->n_vocab = p->vals[op->in[0]].cols;
+    }
+    if (p->outputs[GM_OUT_LOGITS]) ex->n_vocab = p->vals[p->outputs[GM_OUT_LOGITS]].cols;
+    if (p->outputs[GM_OUT_HIDDEN]) ex->hidden_cols = p->vals[p->outputs[GM_OUT_HIDDEN]].cols;
+    ex->mask_words = (ex->n_vocab + 31) / 32;
+    ex->max_masks = ex->bucket.outs;
+    ex->rows_off = aligned(sizeof(struct gm_vk_head));
+    ex->outs_off = ex->rows_off + aligned((uint64_t)ex->bucket.rows * sizeof(gm_step_row));
+    ex->grids_off = ex->outs_off + aligned((uint64_t)ex->bucket.outs * sizeof(gm_step_out));
+    ex->masks_off = ex->grids_off + aligned(GM_VK_GRIDS * 16);
+    ex->answers_off = 0;
+    ex->logits_off = aligned((uint64_t)ex->bucket.outs * sizeof(struct gm_vk_answer));
+    ex->hidden_off = ex->logits_off + aligned(4ull * ex->bucket.outs * ex->n_vocab);
+}
+
+static gm_status alloc_slice(gm_exec *ex, gm_vk_slice *s, gm_err *err)
+{
+    gm_vk_dev *const d = &ex->be->dev;
+    const uint64_t step = ex->masks_off + 4ull * ex->max_masks * ex->mask_words;
+    const uint64_t given = 4ull * ex->bucket.rows * ex->given_cols;
+    const uint64_t result = ex->hidden_off + 4ull * ex->bucket.outs * ex->hidden_cols;
+    GM_TRY(gm_vk_buf_alloc(d, &s->step, step, GM_VK_STEP, "steps", err));
+    GM_TRY(gm_vk_buf_alloc(d, &s->given, given, GM_VK_STAGING, "given rows", err));
+    return gm_vk_buf_alloc(d, &s->result, result, GM_VK_RESULT, "results", err);
+}
+
+static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
+{
+    gm_vk_list list = {0};
+    gm_status status = gm_vk_list_plan(ex, i, &list, err);
+    if (status == GM_OK) status = gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err);
+    if (status == GM_OK) {
+        const gm_vk_recording r = {&ex->be->pipes, &list, &ex->slice[i].step, ex->grids_off, NULL};
+        status = gm_vk_record(&ex->be->dev, &r, &ex->slice[i].cmd, err);
+    }
+    ex->n_dispatches = list.n;
+    ex->n_barriers = 0;
+    for (size_t j = 0; j < list.n; j++)
+        ex->n_barriers += list.at[j].barrier;
+    gm_vk_list_deinit(&list);
+    return status;
+}
+
+static gm_status exec_init(gm_exec *ex, gm_err *err)
+{
+    measure(ex);
+    const uint32_t n_vocab = ex->n_vocab ? ex->n_vocab : 1;
+    GM_TRY(gm_mem_alloc(&ex->out, ex->bucket.outs, sizeof *ex->out, "results", err));
+    GM_TRY(gm_mem_alloc(&ex->top, (size_t)ex->bucket.outs * GM_TOP_MAX, sizeof *ex->top, "results",
+                        err));
+    GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->turns, 2 * 8 * 512, GM_VK_STEP, "angles", err));
+    GM_TRY(gm_vk_values_place(ex, err));
+    for (uint32_t i = 0; i < GM_TICKETS; i++) {
+        GM_TRY(alloc_slice(ex, &ex->slice[i], err));
+        GM_TRY(record_slice(ex, i, err));
+    }
+    return GM_OK;
+}
+
+gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
+                      gm_exec **out, gm_err *err)
+{
+    *out = NULL;
+    if (p->n_taps)
+        return gm_fail(err, GM_E_UNSUP, 0,
+                       "vulkan: the plan has taps, which only cpu and ref give");
+    GM_TRY(gm_slots_check_plan(kv ? &kv->slots : NULL, p, err));
+    gm_exec *ex = NULL;
+    GM_TRY(gm_mem_alloc(&ex, 1, sizeof *ex, "an exec", err));
+    ex->be = be;
+    ex->w = w;
+    ex->kv = kv;
+    ex->plan = p;
+    ex->bucket = bucket;
+    const gm_status status = exec_init(ex, err);
+    if (status == GM_OK)
+        *out = ex;
+    else
+        gm_vk_drop(ex);
+    return status;
+}
+
+void gm_vk_drop(gm_exec *ex)
+{
+    if (!ex) return;
+    gm_vk_dev *const d = &ex->be->dev;
+    gm_vk_wait(d, d->n_submits, NULL);
+    for (int i = 0; i < GM_TICKETS; i++) {
+        gm_vk_record_free(d, ex->slice[i].cmd);
+        gm_vk_buf_free(d, &ex->slice[i].step);
+        gm_vk_buf_free(d, &ex->slice[i].given);
+        gm_vk_buf_free(d, &ex->slice[i].result);
+    }
+    gm_vk_buf_free(d, &ex->scratch);
+    gm_vk_buf_free(d, &ex->turns);
+    gm_mem_free(ex->values);
+    gm_mem_free(ex->out);
+    gm_mem_free(ex->top);
+    gm_mem_free(ex->order);
+    gm_mem_free(ex);
+}
+
+/* ---- a step goes in -------------------------------------------------------------------------- */
+
+/* What kernels would otherwise read outside their memory. */
+static gm_status check_step(const gm_exec *ex, const gm_step *s, gm_err *err)
+{
+    const gm_kvmem *const kv = ex->kv;
+    GM_TRY(gm_step_check(s, ex->bucket.rows, ex->bucket.outs, err));
+    if (s->n_masks > ex->max_masks)
+        return gm_fail(err, GM_E_ARG, 0, "step: %" PRIu32 " masks are too many", s->n_masks);
+    if (kv && (s->n_edits > kv->n_edits || s->n_counts > kv->n_counts ||
+               s->n_copies > kv->n_copies || s->n_sets > kv->slots.desc.n_slots ||
+               s->n_biases > kv->slots.desc.n_slots * kv->slots.desc.max_bias)) {
+        return gm_fail(err, GM_E_ARG, 0, "step: more edits than the slots were made for");
+    }
+    return GM_OK;
+}
+
+static gm_status check_rows(const gm_exec *ex, const gm_step *s, gm_err *err)
+{
+    const gm_op *const input = &ex->plan->ops[0];
+    const bool by_id = input->kind == GM_OP_INPUT_ROWS;
+    const uint64_t n_tokens = by_id ? gm_tensor_rows(&ex->plan->weights.at[input->weight[0]]) : 0;
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        const gm_step_row *const r = &gm_step_rows(s)[i];
+        if (r->kind == GM_ROW_GIVEN) {
+            if (r->src < s->n_given && s->n_given <= ex->bucket.rows &&
+                s->limits.given_cols == ex->given_cols)
+                continue;
+            return gm_fail(err, GM_E_ARG, 0, "step: row %" PRIu32 " is given but not there", i);
+        }
+        const int64_t id = gm_slots_token(ex->kv ? &ex->kv->slots : NULL, r);
+        if (!by_id || id < 0 || (uint64_t)id >= n_tokens) {
+            return gm_fail(err, GM_E_ARG, 0,
+                           "step: row %" PRIu32 " has token %" PRId64 ", which has no embedding", i,
+                           id);
+        }
+    }
+    return GM_OK;
+}
+
+static void write_edits(const gm_exec *ex, const gm_step *s, uint32_t which)
+{
+    const gm_vk_edits *const e = &ex->kv->edits[which];
+    uint8_t *const to = e->buf.map;
+    memcpy(to + e->sets, gm_step_sets(s), s->n_sets * sizeof(gm_slot_set));
+    memcpy(to + e->biases, gm_step_biases(s), s->n_biases * sizeof(gm_bias));
+    memcpy(to + e->counts, gm_step_counts(s), s->n_counts * sizeof(gm_count_edit));
+    memcpy(to + e->edits, gm_step_edits(s), s->n_edits * sizeof(gm_page_edit));
+    memcpy(to + e->copies, gm_step_copies(s), s->n_copies * sizeof(gm_page_copy));
+}
+
+/* Splits that the row with most of them has. */
+static uint32_t most_splits(const gm_step *s, uint32_t class)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        const gm_step_row *const r = &gm_step_rows(s)[i];
+        const uint32_t n = r->last[class] / GM_VK_SPLIT - r->first[class] / GM_VK_SPLIT + 1;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static void write_grids(const gm_exec *ex, const gm_step *s, uint8_t *to)
+{
+    for (uint32_t i = 0; i < ex->n_grids; i++) {
+        const gm_vk_grid *const g = &ex->grids[i];
+        uint32_t grid[4] = {s->n_outs, 1, 1, 0};
+        if (g->kind == GM_VK_DYN_OUT_Y) {
+            grid[0] = s->n_outs ? g->x : 0;
+            grid[1] = (s->n_outs + g->per - 1) / g->per;
+        } else if (g->kind == GM_VK_DYN_ATTEND) {
+            grid[0] = g->x;
+            grid[1] = g->walk ? 1 : most_splits(s, g->per);
+            grid[2] = s->n_rows;
+        }
+        memcpy(to + 16ull * i, grid, sizeof grid);
+    }
+}
+
+static void write_step(const gm_exec *ex, const gm_step *s, gm_vk_slice *slice)
+{
+    uint8_t *const to = slice->step.map;
+    const struct gm_vk_head head = {.n_rows = s->n_rows,
+                                    .n_outs = s->n_outs,
+                                    .n_sets = s->n_sets,
+                                    .n_counts = s->n_counts,
+                                    .n_edits = s->n_edits,
+                                    .n_copies = s->n_copies,
+                                    .n_draws = s->n_draw};
+    memcpy(to, &head, sizeof head);
+    memcpy(to + ex->rows_off, gm_step_rows(s), s->n_rows * sizeof(gm_step_row));
+    memcpy(to + ex->outs_off, gm_step_outs(s), s->n_outs * sizeof(gm_step_out));
+    for (uint32_t i = 0; i < s->n_masks; i++) {
+        memcpy(to + ex->masks_off + 4ull * i * ex->mask_words, gm_step_mask_at(s, i),
+               4ull * ex->mask_words);
+    }
+    if (s->n_given)
+        memcpy(slice->given.map, gm_step_given_at(s, 0), 4ull * s->n_given * ex->given_cols);
+    write_grids(ex, s, to + ex->grids_off);
+}
+
+/* Slots that will have drawn a token once this step is done: the next one may begin with it. */
+static void expect_draws(gm_exec *ex, const gm_step *s)
+{
+    for (uint32_t i = 0; ex->kv && i < s->n_outs; i++) {
+        const gm_step_out *const o = &gm_step_outs(s)[i];
+        if (o->want & GM_WANT_DRAW) ex->kv->slots.at[gm_step_rows(s)[o->row].slot].last = 0;
+    }
+}
+
+gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
+{
+    gm_backend *const be = ex->be;
+    if (be->n_run - be->n_waited >= GM_TICKETS)
+        return gm_fail(err, GM_E_ARG, 0, "step: %d steps are under way already", GM_TICKETS);
+    const uint32_t which = be->n_run % GM_TICKETS;
+    gm_vk_slice *const slice = &ex->slice[which];
+    GM_TRY(check_step(ex, s, err));
+    if (ex->kv) GM_TRY(gm_slots_apply(&ex->kv->slots, s, err));
+    GM_TRY(check_rows(ex, s, err));
+    if (ex->kv) write_edits(ex, s, which);
+    write_step(ex, s, slice);
+    GM_TRY(gm_vk_submit(&be->dev, slice->cmd, &slice->value, err));
+    expect_draws(ex, s);
+    slice->asked = s;
+    be->under_way[which] = ex;
+    *t = ++be->n_run;
+    return GM_OK;
+}
+
+/* ---- answers come out ------------------------------------------------------------------------ */
+
+static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
+{
+    const gm_step_out *const o = &gm_step_outs(slice->asked)[i];
+    const uint8_t *const from = slice->result.map;
+    const float *const logits =
+        (const float *)(const void *)(from + ex->logits_off) + (size_t)i * ex->n_vocab;
+    gm_result_out *const out = &ex->out[i];
+    *out = (gm_result_out){.token = -1};
+    if (o->want & GM_WANT_DRAW) {
+        struct gm_vk_answer a;
+        memcpy(&a, from + ex->answers_off + i * sizeof a, sizeof a);
+        out->token = a.token;
+        out->logprob = a.logprob;
+    }
+    if (o->want & GM_WANT_TOP) {
+        out->n_top = o->n_top < ex->n_vocab ? o->n_top : ex->n_vocab;
+        out->top = ex->top + (size_t)i * GM_TOP_MAX;
+        gm_draw_top(logits, ex->n_vocab, out->n_top, ex->order, ex->top + (size_t)i * GM_TOP_MAX);
+    }
+    if (o->want & GM_WANT_LOGITS) out->logits = logits;
+    if (o->want & GM_WANT_HIDDEN) {
+        out->hidden =
+            (const float *)(const void *)(from + ex->hidden_off) + (size_t)i * ex->hidden_cols;
+    }
+}
+
+gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
+{
+    *r = (gm_result){0};
+    if (t != be->n_waited + 1 || t > be->n_run)
+        return gm_fail(err, GM_E_ARG, 0, "step: waited for out of order");
+    const uint32_t which = be->n_waited % GM_TICKETS;
+    gm_exec *const ex = be->under_way[which];
+    const gm_vk_slice *const slice = &ex->slice[which];
+    be->n_waited++;
+    GM_TRY(gm_vk_wait(&be->dev, slice->value, err));
+    for (uint32_t i = 0; i < slice->asked->n_outs; i++)
+        read_out(ex, slice, i);
+    *r = (gm_result){.n_out = slice->asked->n_outs, .out = ex->out};
+    return GM_OK;
+}

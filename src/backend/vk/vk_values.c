@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* Where values live. A value is kept as float32, as int8 or as both, by what its readers want; its
+ * memory is free again after the last group that reads it, so 62 layers need about as much as one. */
+
+#include "backend/vk/vk.h"
+#include "base/mem.h"
+
+#define ALIGN 256u
+
+typedef struct block {
+    uint64_t off, size;
+    bool busy;
+} block;
+
+typedef struct placer {
+    gm_exec *ex;
+    block *blocks;
+    size_t n, cap;
+    uint64_t end;
+    size_t *group_of; /* [n_ops]                                   */
+    size_t *last;     /* [n_vals] the last group that reads it      */
+    bool *f32;        /* [n_vals] whether a reader wants it so      */
+    uint32_t *n_int8; /* [n_vals] rows of int8 that its readers want */
+} placer;
+
+/* ---- what is wanted -------------------------------------------------------------------------- */
+
+static bool keeps_nothing(const gm_plan *p, const placer *pl, gm_val v)
+{
+    const gm_opkind maker = p->ops[p->vals[v].op].kind;
+    if (p->vals[v].is_cache || maker == GM_OP_DRAW) return true;
+    return !pl->f32[v] && !pl->n_int8[v];
+}
+
+static void want(placer *pl, const gm_op *op, size_t group)
+{
+    const bool product = op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU;
+    const uint32_t n_weights = op->kind == GM_OP_GATE_UP_GELU ? 2 : 1;
+    for (int k = 0; k < 2; k++) {
+        const gm_val v = op->in[k];
+        if (!v) continue;
+        pl->last[v] = op->kind == GM_OP_OUTPUT ? SIZE_MAX : group;
+        for (uint32_t w = 0; product && w < n_weights; w++) {
+            if (op->num.act[w] == GM_ACT_F32) pl->f32[v] = true;
+            if (op->num.act[w] > pl->n_int8[v]) pl->n_int8[v] = op->num.act[w];
+        }
+        if (!product) pl->f32[v] = true;
+    }
+}
+
+/* Kernels that write int8 themselves; after the others a kernel reads float32 and rounds it. */
+static bool rounds(const gm_plan *p, gm_val v)
+{
+    const gm_op *const op = &p->ops[p->vals[v].op];
+    switch (op->kind) {
+    case GM_OP_NORM: return true;
+    case GM_OP_ATTEND: return op->attn.head_dim % GM_VK_BLOCK == 0;
+    case GM_OP_GATE_UP_GELU:
+        return p->weights.at[op->weight[0]].type == p->weights.at[op->weight[1]].type;
+    default: return false;
+    }
+}
+
+static void find_wants(placer *pl)
+{
+    const gm_plan *const p = pl->ex->plan;
+    for (size_t g = 0; g < p->n_groups; g++) {
+        for (uint32_t i = 0; i < p->groups[g].n_ops; i++) {
+            pl->group_of[p->groups[g].op_first + i] = g;
+            want(pl, &p->ops[p->groups[g].op_first + i], g);
+        }
+    }
+    for (gm_val v = 1; v < p->n_vals; v++)
+        pl->f32[v] = pl->f32[v] || (pl->n_int8[v] && !rounds(p, v));
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* Offsets are stored plus one until the buffer has an address: 0 stays "not kept". */
+static gm_status take(placer *pl, uint64_t size, uint64_t *out, gm_err *err)
+{
+    size = (size + ALIGN - 1) / ALIGN * ALIGN;
+    for (size_t i = 0; i < pl->n; i++) {
+        block *const b = &pl->blocks[i];
+        if (b->busy || b->size != size) continue;
+        b->busy = true;
+        *out = b->off + 1;
+        return GM_OK;
+    }
+    GM_TRY(gm_mem_grow(&pl->blocks, &pl->cap, pl->n + 1, sizeof *pl->blocks, "values", err));
+    pl->blocks[pl->n++] = (block){pl->end, size, true};
+    *out = pl->end + 1;
+    pl->end += size;
+    return GM_OK;
+}
+
+static void give(placer *pl, uint64_t at)
+{
+    for (size_t i = 0; i < pl->n && at; i++) {
+        if (pl->blocks[i].off + 1 == at) pl->blocks[i].busy = false;
+    }
+}
+
+static gm_status place_value(placer *pl, gm_val v, gm_err *err)
+{
+    const gm_exec *const ex = pl->ex;
+    const gm_valinfo *const i = &ex->plan->vals[v];
+    const uint64_t rows = i->rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
+    gm_vk_value *const to = &ex->values[v];
+    if (keeps_nothing(ex->plan, pl, v)) return GM_OK;
+    if (pl->f32[v]) GM_TRY(take(pl, rows * i->cols * 4, &to->f32, err));
+    to->n_int8 = pl->n_int8[v];
+    if (to->n_int8) {
+        const uint64_t n = rows * i->cols * to->n_int8;
+        GM_TRY(take(pl, n, &to->q, err));
+        GM_TRY(take(pl, n / GM_VK_BLOCK * 8, &to->meta, err));
+    }
+    return GM_OK;
+}
+
+static gm_status place_groups(placer *pl, gm_err *err)
+{
+    const gm_plan *const p = pl->ex->plan;
+    for (size_t g = 0; g < p->n_groups; g++) {
+        const gm_group *const group = &p->groups[g];
+        for (uint32_t i = 0; i < group->n_ops; i++) {
+            const gm_val v = p->ops[group->op_first + i].out;
+            if (v) GM_TRY(place_value(pl, v, err));
+        }
+        for (gm_val v = 1; v < p->n_vals; v++) {
+            if (pl->last[v] != g) continue;
+            give(pl, pl->ex->values[v].f32);
+            give(pl, pl->ex->values[v].q);
+            give(pl, pl->ex->values[v].meta);
+        }
+    }
+    return GM_OK;
+}
+
+/* Scratch of single kernels: partial attention, adjusted logits, the two sides of a mixed gate. */
+static gm_status place_scratch(placer *pl, gm_err *err)
+{
+    gm_exec *const ex = pl->ex;
+    const gm_plan *const p = ex->plan;
+    uint64_t parts = 0, arrived = 0, adjusted = 0, wide = 0;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        const uint64_t rows = ex->bucket.rows;
+        if (op->kind == GM_OP_ATTEND && ex->kv) {
+            const uint32_t table = ex->kv->slots.desc.table_len * GM_PAGE_LEN;
+            const uint64_t splits = (table + GM_VK_SPLIT - 1) / GM_VK_SPLIT;
+            const uint64_t one = op->attn.n_head * (gm_vk_kv_dim(&ex->kv->slots.desc) + 2ull) * 4;
+            if (rows <= GM_VK_SPLIT_ROWS && rows * splits * one > parts)
+                parts = rows * splits * one;
+            if (rows * op->attn.n_kv_head * 4 > arrived) arrived = rows * op->attn.n_kv_head * 4;
+        }
+        if (op->kind == GM_OP_DRAW) adjusted = ex->bucket.outs * 4ull * p->vals[op->in[0]].cols;
+        if (op->kind == GM_OP_GATE_UP_GELU && !rounds(p, op->out)) {
+            const uint64_t n = p->vals[op->out].rows == GM_ROWS_ALL ? rows : ex->bucket.outs;
+            if (n * p->vals[op->out].cols * 4 > wide) wide = n * p->vals[op->out].cols * 4;
+        }
+    }
+    GM_TRY(take(pl, parts, &ex->parts, err));
+    GM_TRY(take(pl, arrived, &ex->arrived, err));
+    GM_TRY(take(pl, wide, &ex->wide[0], err));
+    GM_TRY(take(pl, wide, &ex->wide[1], err));
+    return take(pl, adjusted, &ex->adjusted, err);
+}
+
+static void relocate(uint64_t base, uint64_t *at)
+{
+    if (*at) *at += base - 1;
+}
+
+static gm_status place_all(placer *pl, gm_err *err)
+{
+    gm_exec *const ex = pl->ex;
+    const gm_plan *const p = ex->plan;
+    GM_TRY(gm_mem_alloc(&pl->group_of, p->n_ops, sizeof *pl->group_of, "values", err));
+    GM_TRY(gm_mem_alloc(&pl->last, p->n_vals, sizeof *pl->last, "values", err));
+    GM_TRY(gm_mem_alloc(&pl->f32, p->n_vals, sizeof *pl->f32, "values", err));
+    GM_TRY(gm_mem_alloc(&pl->n_int8, p->n_vals, sizeof *pl->n_int8, "values", err));
+    GM_TRY(gm_mem_alloc(&ex->values, p->n_vals, sizeof *ex->values, "values", err));
+    find_wants(pl);
+    GM_TRY(place_scratch(pl, err)); /* first, and never given back */
+    GM_TRY(place_groups(pl, err));
+    GM_TRY(
+        gm_vk_buf_alloc(&ex->be->dev, &ex->scratch, pl->end, GM_VK_LOCAL, "a step's values", err));
+    GM_TRY(gm_vk_fill_now(&ex->be->dev, &ex->scratch, 0, err));
+    for (gm_val v = 1; v < p->n_vals; v++) {
+        relocate(ex->scratch.addr, &ex->values[v].f32);
+        relocate(ex->scratch.addr, &ex->values[v].q);
+        relocate(ex->scratch.addr, &ex->values[v].meta);
+    }
+    relocate(ex->scratch.addr, &ex->parts);
+    relocate(ex->scratch.addr, &ex->arrived);
+    relocate(ex->scratch.addr, &ex->wide[0]);
+    relocate(ex->scratch.addr, &ex->wide[1]);
+    relocate(ex->scratch.addr, &ex->adjusted);
+    return GM_OK;
+}
+
+gm_status gm_vk_values_place(gm_exec *ex, gm_err *err)
+{
+    placer pl = {.ex = ex};
+    const gm_status status = place_all(&pl, err);
+    gm_mem_free(pl.blocks);
+    gm_mem_free(pl.group_of);
+    gm_mem_free(pl.last);
+    gm_mem_free(pl.f32);
+    gm_mem_free(pl.n_int8);
+    return status;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* Whole models on the Vulkan backend: every type beside ref-int8, the same bits however a prompt is
+ * cut into steps, every type of cache; a step that allocates and records nothing; and barriers,
+ * each of which is needed. Compiling kernels takes most of the time, so some types are left to
+ * t_vk_model --all. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backends.h"
+#include "backend/vk/vk.h"
+#include "fixtures/chance.h"
+#include "fixtures/forward.h"
+#include "fixtures/tinymodel.h"
+#include "gemmule_tools.h"
+
+#define N     37   /* tokens: past a page, and past the window of 32           */
+#define SAME  1e-4 /* of a log-probability, where no activation went elsewhere */
+#define NOISE 0.4  /* where one did (tests/ops/t_model.c)                      */
+
+static bool all_types;
+
+typedef struct scene {
+    gm_model *model;
+    uint32_t n_vocab;
+    int32_t ids[N];
+} scene;
+
+static void scene_open(scene *s, const char *type)
+{
+    gm_err err = {0};
+    gm_synth_opts opts = gm_synth_opts_default();
+    const char *const path = tiny_path(type);
+    opts.shape = "tiny";
+    opts.type = type;
+    opts.force = 1;
+    if (gm_synth_write(path, &opts, &err) != GM_OK) fail_msg("%s", err.msg);
+    if (gm_model_open(&s->model, path, &err) != GM_OK) fail_msg("%s", err.msg);
+    chance c = {17};
+    s->n_vocab = gm_vocab_len(s->model->vocab);
+    for (int i = 0; i < N; i++)
+        s->ids[i] = (int32_t)chance_below(&c, s->n_vocab);
+}
+
+static float *run(const scene *s, const char *backend, uint32_t chunk, gm_qtype kv_type)
+{
+    const forward_setup setup = {.kv_type = kv_type};
+    return forward_logprobs_on(s->model, s->ids, N, &(forward_opts){backend, chunk}, &setup);
+}
+
+static void check_chunks(const scene *s, const float *want)
+{
+    static const uint32_t chunks[] = {1, 7, 16};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        float *const got = run(s, "vulkan", chunks[i], GM_QTYPE_F32);
+        if (memcmp(got, want, (size_t)N * s->n_vocab * sizeof *got) != 0) {
+            fail_msg("%u rows a step: other bits, worst difference %g", chunks[i],
+                     worst_difference(got, want, (size_t)N * s->n_vocab));
+        }
+        free(got);
+    }
+}
+
+/* Plain floats, and a quantised type of each block length. */
+static bool is_among_few(gm_qtype type)
+{
+    return type == GM_QTYPE_F16 || type == GM_QTYPE_Q4_0 || type == GM_QTYPE_Q4_K;
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    for (size_t i = 0; gm_qtype_at(i); i++) {
+        scene s;
+        const gm_qtype_info *const type = gm_qtype_at(i);
+        if (!all_types && !is_among_few(type->id)) continue;
+        scene_open(&s, type->name);
+        float *const got = run(&s, "vulkan", 0, GM_QTYPE_F32);
+        float *const want = run(&s, "ref-int8", 0, GM_QTYPE_F32);
+        const double worst = worst_difference(got, want, (size_t)N * s.n_vocab);
+        print_message("%-7s worst difference from ref-int8 %.2g\n", type->name, worst);
+        assert_true(worst <= (type->unpack ? NOISE : SAME));
+        if (type->id == GM_QTYPE_Q4_0) check_chunks(&s, got);
+        free(got);
+        free(want);
+        gm_model_close(s.model);
+    }
+}
+
+static void test_caches(void **state)
+{
+    (void)state;
+    static const gm_qtype types[] = {GM_QTYPE_F16, GM_QTYPE_Q8_0};
+    scene s;
+    scene_open(&s, "f32");
+    for (size_t i = 0; i < 2; i++) {
+        float *const got = run(&s, "vulkan", 5, types[i]), *const want =
+                                                               run(&s, "ref", 0, types[i]);
+        const double worst = worst_difference(got, want, (size_t)N * s.n_vocab);
+        print_message("KV %-5s worst difference from ref %.2g\n", gm_qtype_name(types[i]), worst);
+        assert_true(worst <= NOISE);
+        free(got);
+        free(want);
+    }
+    gm_model_close(s.model);
+}
+
+/* ---- what a step costs, and what orders it --------------------------------------------------- */
+
+typedef struct device {
+    gm_backend *be;
+    gm_wset *w;
+    gm_kvmem *kv;
+    gm_exec *ex;
+} device;
+
+static void device_open(device *d, const scene *s, uint32_t rows)
+{
+    const gm_backend_ops *const ops = &gm_backend_vulkan;
+    const gm_config *const c = &s->model->config;
+    gm_err err = {0};
+    const gm_kv_desc desc = {.type = GM_QTYPE_F16,
+                             .n_layer = c->n_layer,
+                             .layer_class = c->layer_class,
+                             .n_kv_head = c->n_kv_head,
+                             .head_dim = c->head_dim,
+                             .n_vocab = s->n_vocab,
+                             .n_slots = 1,
+                             .n_pages = {4, 4},
+                             .table_len = 4};
+    *d = (device){0};
+    if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK ||
+        ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
+        ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
+        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, 1}, &d->ex, &err) !=
+            GM_OK)
+        fail_msg("%s", err.msg);
+}
+
+static void device_close(device *d)
+{
+    const gm_backend_ops *const ops = &gm_backend_vulkan;
+    ops->drop(d->ex);
+    ops->kv_close(d->kv);
+    ops->unload(d->w);
+    ops->close(d->be);
+}
+
+static void put_token(gm_step *step, uint32_t pos)
+{
+    const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
+    gm_step_clear(step);
+    if (pos == 0) gm_step_put_set(step, 0, &greedy, NULL, 0);
+    for (uint32_t i = 0; pos == 0 && i < 4; i++) {
+        gm_step_put_edit(step, &(gm_page_edit){0, 0, i, i});
+        gm_step_put_edit(step, &(gm_page_edit){0, 1, i, i});
+    }
+    const gm_step_row row = {
+        .kind = pos ? GM_ROW_LAST : GM_ROW_ID, .src = 5, .pos = pos, .last = {pos, pos}};
+    gm_step_put_row(step, &row);
+    gm_step_put_out(step, &(gm_step_out){.want = GM_WANT_DRAW, .mask = GM_NO_MASK});
+}
+
+/* Two steps under way at once, the second of which begins with the token that the first draws. */
+static void test_steps_cost_nothing(void **state)
+{
+    (void)state;
+    scene s;
+    device d;
+    gm_err err = {0};
+    gm_step *step[2] = {NULL, NULL};
+    const gm_step_limits limits = {.rows = 1, .outs = 1, .edits = 8, .sets = 1};
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gm_step_alloc(&step[i], &limits, &err), GM_OK);
+    const gm_vk_counters before = d.be->dev.count;
+    gm_ticket t[20];
+    gm_result r;
+    for (uint32_t i = 0; i < 20; i++) {
+        put_token(step[i % 2], i);
+        if (gm_backend_vulkan.run(d.ex, step[i % 2], &t[i], &err) != GM_OK) fail_msg("%s", err.msg);
+        if (i == 0) continue;
+        assert_int_equal(gm_backend_vulkan.wait(d.be, t[i - 1], &r, &err), GM_OK);
+        assert_true(r.out[0].token >= 0 && (uint32_t)r.out[0].token < s.n_vocab);
+    }
+    assert_int_equal(gm_backend_vulkan.wait(d.be, t[19], &r, &err), GM_OK);
+    const gm_vk_counters after = d.be->dev.count;
+    assert_int_equal(after.allocs, before.allocs);
+    assert_int_equal(after.pipelines, before.pipelines);
+    assert_int_equal(after.recordings, before.recordings);
+    assert_int_equal(after.submits, before.submits + 20);
+    for (int i = 0; i < 2; i++)
+        gm_step_free(step[i]);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
+static void test_every_barrier_is_needed(void **state)
+{
+    (void)state;
+    scene s;
+    device d;
+    gm_err err = {0};
+    gm_vk_list list = {0};
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, 2);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
+    uint32_t n_barriers = 0;
+    for (size_t i = 0; i < list.n; i++) {
+        if (!list.at[i].barrier) continue;
+        list.at[i].barrier = false;
+        assert_true(gm_vk_list_find_hazard(&list) < list.n);
+        list.at[i].barrier = true;
+        n_barriers++;
+    }
+    const uint32_t n_layer = s.model->config.n_layer;
+    print_message("%zu dispatches and %u barriers for %u layers\n", list.n, n_barriers, n_layer);
+    assert_true(list.n <= 8 * n_layer + 9);
+    gm_vk_list_deinit(&list);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
+int main(int argc, char **argv)
+{
+    all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_barrier_is_needed),
+        cmocka_unit_test(test_steps_cost_nothing),
+        cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_types),
+    };
+    return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of toolbox/opcheck on the Vulkan backend, a part of it by default (opening a device and
+ * compiling its kernels takes most of the time) and all of it with --all. Products of quantised
+ * weights differ from ref-int8 in the order of eight running sums and in nothing else; everything
+ * has the same bits however rows are cut into steps.
+ *
+ * t_vk_ops --all, --stride N (each N-th case), --only OP, --seed N */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backends.h"
+#include "toolbox/opcheck.h"
+
+static uint64_t seed = 20260711;
+static const char *only;
+static size_t stride = 101; /* of the table's cases, the first of each so many is run */
+
+static void print_case(const gm_opcase *c)
+{
+    print_error("%s %s [%u, %u] heads %u/%u x %u window %u, %u rows, %s, seed %" PRIu64 ": ",
+                gm_opkind_name(c->kind), gm_qtype_name((uint32_t)c->type), c->n_in, c->n_out,
+                c->n_head, c->n_kv_head, c->head_dim, c->window, c->rows, gm_opdist_name(c->dist),
+                seed);
+}
+
+/* A product's running sums are eight here and one in ref-int8. */
+static double bound_of(const gm_opcase *c)
+{
+    const bool product = c->kind == GM_OP_MATMUL || c->kind == GM_OP_GATE_UP_GELU;
+    return product && c->bound < 2e-6 ? 2e-6 : c->bound;
+}
+
+static bool is_fine(const gm_opcase *c, const gm_opcheck_result *r)
+{
+    return r->passed || r->worst <= bound_of(c);
+}
+
+static uint32_t check_case(const gm_opcase *c, double *worst)
+{
+    const uint32_t chunks[] = {0, 1, 7};
+    gm_err err = {0};
+    gm_opcheck *o = NULL;
+    uint64_t hash = 0;
+    uint32_t n_bad = 0;
+    if (gm_opcheck_open(&o, c, seed, &err) != GM_OK) fail_msg("%s", err.msg);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        gm_opcheck_result r;
+        gm_opcheck_target t = {.ops = &gm_backend_vulkan, .chunk = chunks[i]};
+        if (chunks[i] >= c->rows && i) break;
+        if (c->rows >= 1000) t.chunk *= 50;
+        if (gm_opcheck_run(o, &t, &r, &err) != GM_OK) {
+            print_case(c);
+            fail_msg("%s", err.msg);
+        }
+        if (i == 0) hash = r.hash;
+        *worst = fmax(*worst, r.worst);
+        if (is_fine(c, &r) && r.hash == hash) continue;
+        n_bad++;
+        print_case(c);
+        print_error("%u rows a step: %s; worst %.3g at [%u, %u], got %.9g, expected %.9g\n",
+                    t.chunk, is_fine(c, &r) ? "other bits than all at once" : "wrong", r.worst,
+                    r.worst_row, r.worst_col, (double)r.got, (double)r.want);
+    }
+    gm_opcheck_close(o);
+    return n_bad;
+}
+
+static void test_ops(void **state)
+{
+    (void)state;
+    gm_opcase c, before = {0};
+    uint32_t n_bad = 0, n_cases = 0;
+    double worst = 0;
+    for (size_t i = 0;; i += stride) {
+        const bool more = gm_opcase_at(i, &c);
+        if (n_cases && (!more || c.kind != before.kind || c.type != before.type)) {
+            print_message("%-14s %-7s %4u cases: worst %.2g, bound %.2g\n",
+                          gm_opkind_name(before.kind), gm_qtype_name((uint32_t)before.type),
+                          n_cases, worst, bound_of(&before));
+            worst = n_cases = 0;
+        }
+        if (!more) break;
+        if (only && strcmp(only, gm_opkind_name(c.kind)) != 0) continue;
+        n_bad += check_case(&c, &worst);
+        n_cases++;
+        before = c;
+        if (n_bad > 40) fail_msg("too many differences, the rest is left out");
+    }
+    if (n_bad) fail_msg("%u differences", n_bad);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--all") == 0) stride = 1;
+        if (strcmp(argv[i], "--stride") == 0 && i + 1 < argc)
+            stride = strtoul(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[i + 1];
+        if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops)};
+    return cmocka_run_group_tests_name("t_vk_ops", tests, NULL, NULL);
+}
