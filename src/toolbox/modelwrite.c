@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The file is written beside its name and renamed once it is whole, so that what
- * has the name is always a model. Its room is reserved first: a full disk is
- * told before the work, not after. Where a file system cannot reserve, the write
+/* The file has no name until it is whole, so that what has the name is always a
+ * model, and whatever ends the work, a kill too, leaves nothing behind. File systems
+ * that know no files without a name get one under another name first. The file's room
+ * is reserved first: a full disk is told before the work, not after. Where a file system cannot reserve, the write
  * that no longer fits fails, and what was written goes.
  *
  * Tensors are cut into slices of about a megabyte, small enough to be made in the
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -216,6 +218,35 @@ gm_status gm_modelwrite_check(const char *path, bool force, gm_err *err)
                    path);
 }
 
+/* A new file in the folder of `part`: without a name where such a file can be given one later, which
+ * takes /proc, or else under that one. */
+#define OPEN_FILES "/proc/self/fd"
+static int open_part(char *part, bool *named)
+{
+    char *const slash = strrchr(part, '/'), *const name = slash ? slash + 1 : part;
+    const char first = *name;
+    int fd = -1;
+    if (strlen(name) > NAME_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    *name = '\0';
+    if (access(OPEN_FILES, X_OK) == 0)
+        fd = open(slash ? part : ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    *name = first;
+    *named = fd < 0;
+    if (*named) fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return fd;
+}
+
+static gm_status name_part(int fd, const gm_modelwrite *job, const char *part, gm_err *err)
+{
+    char self[sizeof OPEN_FILES + 16];
+    snprintf(self, sizeof self, OPEN_FILES "/%d", fd);
+    if (linkat(AT_FDCWD, self, AT_FDCWD, part, AT_SYMLINK_FOLLOW) == 0) return GM_OK;
+    return io_fail(job->path, "named", errno, err);
+}
+
 /* Gives the finished file its name. Without force a name that was taken meanwhile stays as it is. */
 static gm_status give_name(const gm_modelwrite *job, const char *part, gm_err *err)
 {
@@ -226,10 +257,11 @@ static gm_status give_name(const gm_modelwrite *job, const char *part, gm_err *e
     return GM_OK;
 }
 
-/* Writes under the name `part` first; `part` is gone after any failure. */
-static gm_status write_part(const gm_modelwrite *job, const char *part, place *places, gm_err *err)
+/* Writes without a name, or as `part`, which is gone after any failure. */
+static gm_status write_part(const gm_modelwrite *job, char *part, place *places, gm_err *err)
 {
-    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool named = false;
+    const int fd = open_part(part, &named);
     if (fd < 0) return io_fail(job->path, "made", errno, err);
     FILE *const out = fdopen(fd, "wb");
     gm_status status = GM_OK;
@@ -238,10 +270,14 @@ static gm_status write_part(const gm_modelwrite *job, const char *part, place *p
         close(fd);
     } else {
         status = write_whole(out, job, places, err);
+        if (status == GM_OK && !named) {
+            status = name_part(fd, job, part, err);
+            named = status == GM_OK;
+        }
         if (fclose(out) != 0 && status == GM_OK) status = io_fail(job->path, "written", errno, err);
     }
     if (status == GM_OK) status = give_name(job, part, err);
-    if (status != GM_OK) unlink(part);
+    if (status != GM_OK && named) unlink(part);
     return status;
 }
 

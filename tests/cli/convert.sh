@@ -97,6 +97,11 @@ check "a NaN is refused" rc_is 1
 check "with its place" err_has 'gemmule: '"$dir/nan.gguf"': tensor output_norm.weight has the value nan in row 0, column 0'
 check "nothing is left" same "$(left)" ''
 
+# A name that has no room for what is added to it while it is written.
+try "$G" convert "$source" "$work/$(printf '%0250d' 0).gguf"
+check "a long name is refused" rc_is 1
+check "with the reason" err_has 'cannot be made: File name too long'
+
 # A disk that is too small: a mount of our own, which only this process sees.
 if unshare -m true 2>/dev/null; then
     mkdir "$dir/small"
@@ -122,18 +127,19 @@ check "nothing is left" same "$(left)" ''
 
 # Signals in the middle leave nothing.
 "$G" synth "$dir/large.gguf" --size 270m --type bf16 2>/dev/null
-for end in INT:130 TERM:143 HUP:129; do
+begun() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q "$work/"; } # the result, which has no name yet
+for end in INT:130 TERM:143 HUP:129 KILL:137; do
     signal=${end%:*}
     last="convert and SIG$signal"
     "$G" convert "$dir/large.gguf" "$work/x.gguf" --type q2_k >"$dir/.out" 2>"$dir/.err" &
     pid=$!
     for _ in $(seq 400); do
-        [ -z "$(left)" ] || break
+        ! begun $pid || break
         sleep 0.02
     done
-    check "it has begun" eval '[ -n "$(left)" ]'
+    check "it has begun" begun $pid
     kill -$signal $pid
-    wait $pid
+    wait $pid 2>/dev/null
     rc=$? && kept
     check "exits with ${end#*:}" rc_is "${end#*:}"
     check "no file is left" same "$(left)" ''
