@@ -175,6 +175,9 @@ typedef struct gm_compare_result {
     gm_compare_side side[2];          /* the first model and the second                     */
     double kl_mean, kl_p99, kl_worst; /* divergence of the second's probabilities from the first's,
                                          in nats a token: mean, 99th percentile, largest    */
+    double kl_error;                  /* standard error of kl_mean, which few tokens may decide */
+    double ppl_ratio, ppl_error;      /* perplexity of the second over the first's, and its
+                                         standard error: 1.001 and 0.002 say nothing        */
     double same_top;                  /* share of tokens where both find the same one likeliest */
     double logprob_diff;              /* mean difference of the log-probability of a token  */
     uint32_t n_worst;

@@ -68,8 +68,10 @@ static void print_table(const pair *p, const gm_compare_result *r)
     gm_out_printf("A  %s\nB  %s\n\n", p->path[0], p->path[1]);
     print_sides(r->side);
     gm_out_printf("\nB beside A, over %" PRIu32 " tokens\n", r->n_tokens);
-    gm_out_printf("%-14s mean %.6f, 99%% of tokens below %.6f, worst %.6f\n", "KL divergence",
-                  r->kl_mean, r->kl_p99, r->kl_worst);
+    gm_out_printf("%-14s %+.3f%% +- %.3f%%\n", "perplexity", 100 * (r->ppl_ratio - 1),
+                  100 * r->ppl_error);
+    gm_out_printf("%-14s mean %.6f +- %.6f, 99%% of tokens below %.6f, worst %.6f\n",
+                  "KL divergence", r->kl_mean, r->kl_error, r->kl_p99, r->kl_worst);
     gm_out_printf("%-14s %.2f%% of tokens\n", "same top token", 100 * r->same_top);
     gm_out_printf("%-14s mean difference %.6f\n", "logprob", r->logprob_diff);
     gm_out_printf(r->n_worst ? "\nTensors that differ most, by relative RMSE\n"
@@ -97,13 +99,14 @@ static void print_json(const pair *p, const gm_compare_result *r)
                                      gm_outjson_text(t->name, strlen(t->name)), "types", t->type[0],
                                      t->type[1], "rmse", gm_outjson_real(t->error))));
     }
-    gm_out_json(json_pack("{s:o, s:o, s:I, s:{s:o, s:o, s:o}, s:o, s:o, s:o}", "a",
-                          side_json(p->path[0], &r->side[0]), "b",
-                          side_json(p->path[1], &r->side[1]), "tokens", (json_int_t)r->n_tokens,
-                          "kl", "mean", gm_outjson_real(r->kl_mean), "p99",
-                          gm_outjson_real(r->kl_p99), "worst", gm_outjson_real(r->kl_worst),
-                          "same_top", gm_outjson_real(r->same_top), "logprob_diff",
-                          gm_outjson_real(r->logprob_diff), "tensors", worst));
+    gm_out_json(
+        json_pack("{s:o, s:o, s:I, s:{s:o, s:o}, s:{s:o, s:o, s:o, s:o}, s:o, s:o, s:o}", "a",
+                  side_json(p->path[0], &r->side[0]), "b", side_json(p->path[1], &r->side[1]),
+                  "tokens", (json_int_t)r->n_tokens, "ppl", "ratio", gm_outjson_real(r->ppl_ratio),
+                  "error", gm_outjson_real(r->ppl_error), "kl", "mean", gm_outjson_real(r->kl_mean),
+                  "error", gm_outjson_real(r->kl_error), "p99", gm_outjson_real(r->kl_p99), "worst",
+                  gm_outjson_real(r->kl_worst), "same_top", gm_outjson_real(r->same_top),
+                  "logprob_diff", gm_outjson_real(r->logprob_diff), "tensors", worst));
 }
 
 /* ---- comparing ------------------------------------------------------------------------- */
@@ -166,8 +169,9 @@ const gm_command gm_cmd_compare = {
         "type.\n"
         "Both read a text. Perplexity is how many tokens each hesitates between, on average; the\n"
         "KL divergence says how much B's probabilities differ from A's, whatever the text, and is\n"
-        "the number to choose a type by. Tensors are compared value by value. The text is read in\n"
-        "windows of --ctx tokens.\n"
+        "the number to choose a type by. What follows +- is the standard error: a difference\n"
+        "smaller than two of them is chance, and a longer text tells more. Tensors are compared\n"
+        "value by value. The text is read in windows of --ctx tokens.\n"
         "--json prints {\"a\":{\"perplexity\":..,..},\"b\":{..},\"kl\":{\"mean\":..,..},..}.",
     .examples = "gemmule synth big.gguf --type bf16\n"
                 "gemmule convert big.gguf small.gguf --type q4_0\n"

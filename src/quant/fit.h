@@ -16,7 +16,10 @@ typedef struct gm_form {
     int16_t sc_min, sc_max; /* 1, 1: no integer scales, the block is one group               */
     int16_t m_min, m_max;   /* 0, 0: no minima; 1, 1: one float minimum, of either sign      */
     bool curved;            /* a code is one of gm_iq4_values, not any from q_min to q_max   */
-    uint8_t n_steps;        /* scales of a group that are tried, of each sign                */
+    float first, last;      /* steps that are tried. Without minima: inverse scales, in units
+                             * of the plain one's; with: how far a range goes beyond each end
+                             * of the values, in units of the plain range                    */
+    uint8_t n_steps;        /* how many, a multiple of 4: of each sign, or at each end       */
     uint8_t n_turns;        /* times that integers and then floats are chosen anew           */
 } gm_form;
 

@@ -21,9 +21,10 @@
  *     sc and m     a few integers around the float that is best for the group
  *
  * So the search goes round in circles. What decides the result is where it
- * starts, because codes hold each other in place: a group starts from a dozen or
- * two scales around max|x| / max|q|, each with its codes and then the scale that
- * is best for these codes. docs/QUANT.md says what more of them would gain.
+ * starts, because codes hold each other in place: a group starts from 8 to 24
+ * scales around max|x| / max|q|, or 16 ranges around that of its values, each with
+ * its codes and then the scale and minimum that are best for these codes.
+ * docs/QUANT.md says what more of them would gain.
  *
  * The floats are rounded to f16 before codes are chosen, so codes answer to the
  * scale that readers will see. Plain rounding is one of the candidates and the
@@ -34,10 +35,10 @@
 
 #include "quant/unpack.h"
 
+typedef int32_t vi4 __attribute__((vector_size(16)));
+
 #define GROUPS_MAX (GM_QBLOCK_MAX / GM_QGROUP)
 #define F16_MAX    65504.0f
-#define STEP_FIRST 0.82f /* of the scales that are tried, in units of the plain one's inverse */
-#define STEP_LAST  1.12f
 
 /* A block's numbers as floats: integers are rare in vector instructions. */
 typedef struct trial {
@@ -66,14 +67,22 @@ INLINE vf splat(float x)
     return x - (vf){0};
 }
 
-/* Two sums at once: what is left of the sixteen, folded twice. */
-INLINE void totals_fold(const total *s, const total *t, float *a, float *b)
+INLINE vf4 select_4(vi4 mask, vf4 a, vf4 b)
 {
-    const vf4 x = total_quarter(s), y = total_quarter(t);
-    const vf4 both =
-        __builtin_shufflevector(x, y, 0, 1, 4, 5) + __builtin_shufflevector(x, y, 2, 3, 6, 7);
-    *a = both[0] + both[1];
-    *b = both[2] + both[3];
+    return (vf4)(((vi4)a & mask) | ((vi4)b & ~mask));
+}
+
+/* Four sums at once: what is left of the sixteen, folded twice, as total_fold does. */
+INLINE vf4 totals_fold(const total t[4])
+{
+    const vf4 a = total_quarter(&t[0]), b = total_quarter(&t[1]);
+    const vf4 c = total_quarter(&t[2]), d = total_quarter(&t[3]);
+    const vf4 ab =
+        __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    const vf4 cd =
+        __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) +
+           __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
 }
 
 INLINE float total_fold(const total *t)
@@ -183,37 +192,67 @@ INLINE scale plain_scale(const gm_form *f, const group *v)
     return (scale){(high - low) / (float)(f->q_max - f->q_min), -low};
 }
 
-/* The at-th of the inverse scales to try, in units of the plain one's. */
+/* The at-th of the steps to try. */
 INLINE float step_at(const gm_form *f, int at)
 {
-    return STEP_FIRST + (STEP_LAST - STEP_FIRST) / (float)(f->n_steps - 1) * (float)at;
+    return f->first + (f->last - f->first) / (float)(f->n_steps - 1) * (float)at;
+}
+
+/* Four choices of codes, each with the scale and minimum that are best for it, and what it explains
+ * of the group then. */
+typedef struct fits {
+    vf4 s, min, gain;
+} fits;
+
+/* Lane by lane, the better of both. No branch turns on it, for none could be foreseen. */
+INLINE void fits_take(fits *best, const fits *t)
+{
+    const vi4 more = t->gain > best->gain;
+    best->s = select_4(more, t->s, best->s);
+    best->min = select_4(more, t->min, best->min);
+    best->gain = select_4(more, t->gain, best->gain);
+}
+
+INLINE scale fits_best(fits *t)
+{
+    const fits half = {__builtin_shufflevector(t->s, t->s, 2, 3, 2, 3),
+                       __builtin_shufflevector(t->min, t->min, 2, 3, 2, 3),
+                       __builtin_shufflevector(t->gain, t->gain, 2, 3, 2, 3)};
+    fits_take(t, &half);
+    const bool second = t->gain[1] > t->gain[0];
+    return (scale){second ? t->s[1] : t->s[0], second ? t->min[1] : t->min[0]};
+}
+
+/* Without minima. Where codes reach further down than up, every other scale is turned round: the
+ * largest value gets a positive code, of which there is one less. */
+INLINE float turned_at(const gm_form *f, int at)
+{
+    if (f->q_min == -f->q_max) return step_at(f, at);
+    return at % 2 ? 0.06f - step_at(f, at / 2) : step_at(f, at / 2);
 }
 
 /* Without minima: the error is sum(w x^2) - sum(w x q)^2 / sum(w q^2) once the scale is the best
- * for its codes, so the largest quotient wins. No branch turns on it: none could be foreseen. */
+ * for its codes, so the largest quotient wins. Four scales at a time, because their sums are folded
+ * and divided together. */
 INLINE scale fit_scale(const gm_form *f, const group *v, scale plain)
 {
     const float first = inverse(plain.s);
-    const bool symmetric = f->q_min == -f->q_max;
-    float best = 0, s = plain.s;
-    for (int step = 0; step < f->n_steps * (symmetric ? 1 : 2); step++) {
-        /* Every other one is turned round: the largest value gets a positive code, of which there
-         * is one less. */
-        const float at = step_at(f, symmetric ? step : step / 2);
-        const float inv = step % 2 && !symmetric ? first * (0.06f - at) : first * at;
-        total xq = {0}, qq = {0};
-        for (int i = 0; i < v->n; i++) {
-            const vf q = codes(f, v->x[i] * inv), wq = v->w[i] * q;
-            xq.p[i % (16 / LANES)] += wq * v->x[i];
-            qq.p[i % (16 / LANES)] += wq * q;
+    const int n = f->q_min == -f->q_max ? f->n_steps : 2 * f->n_steps;
+    fits best = {.s = plain.s - (vf4){0}};
+    for (int at = 0; at < n; at += 4) {
+        total xq[4] = {0}, qq[4] = {0};
+        for (int k = 0; k < 4; k++) {
+            const float inv = first * turned_at(f, at + k);
+            for (int i = 0; i < v->n; i++) {
+                const vf q = codes(f, v->x[i] * inv), wq = v->w[i] * q;
+                xq[k].p[i % (16 / LANES)] += wq * v->x[i];
+                qq[k].p[i % (16 / LANES)] += wq * q;
+            }
         }
-        float a, b;
-        totals_fold(&xq, &qq, &a, &b);
-        const float slope = a / b, gain = a * slope;
-        s = gain > best ? slope : s;
-        best = gain > best ? gain : best;
+        const vf4 a = totals_fold(xq), s = a / totals_fold(qq);
+        fits_take(&best, &(fits){.s = s, .gain = a * s});
     }
-    return (scale){s, 0};
+    return fits_best(&best);
 }
 
 typedef struct sums {
@@ -236,37 +275,48 @@ INLINE sums sums_make(const gm_form *f, const group *v, scale at)
                   total_fold(&sqq)};
 }
 
-/* The best scale and minimum for the codes that `at` gives; `at` itself where codes are all equal. */
-INLINE scale refit(const gm_form *f, const group *v, scale at)
+/* From the sums of w q, w (x - mean) q and w q^2: of x less its mean, codes explain xq^2 over the sum
+ * of w (q - mean q)^2. A minimum below 0, which K formats have not, is held at 0. */
+INLINE fits fits_make(const gm_form *f, float w, float mean, vf4 q, vf4 xq, vf4 qq)
 {
-    const sums s = sums_make(f, v, at);
-    const double det = s.w * s.qq - s.q * s.q;
-    if (!(det > 0)) return at;
-    const double slope = (s.w * s.xq - s.x * s.q) / det;
-    const double min = (s.q * s.xq - s.qq * s.x) / det;
-    if (f->m_min == 0 && min < 0) return (scale){(float)(s.xq / s.qq), 0};
-    return (scale){(float)slope, (float)min};
+    const vf4 s = xq / (qq - q * q / w), min = s * q / w - mean;
+    const fits free = {s, min, s * xq};
+    if (f->m_min != 0) return free;
+    const vf4 all = xq + mean * q, s_0 = all / qq;
+    const vi4 held = min < 0;
+    return (fits){select_4(held, s_0, s), select_4(held, (vf4){0}, min),
+                  select_4(held, s_0 * all - w * mean * mean, free.gain)};
 }
 
-/* With minima: ranges a little narrower and wider than the values', around the same middle. */
+/* With minima: ranges that end a little within or beyond the values, each end apart from the other,
+ * and four at a time as above. */
 INLINE scale fit_affine(const gm_form *f, const group *v, scale plain)
 {
-    const float half = 0.5f * plain.s * (float)(f->q_max - f->q_min), middle = half - plain.min;
-    scale out = plain;
-    float best = codes_choose(f, v, plain.s, plain.min, NULL);
-    for (int step = 0; step < f->n_steps; step++) {
-        const float at = step_at(f, step);
-        scale s = {plain.s / at, half / at - middle};
-        if (f->m_min == 0 && s.min < 0) s.min = 0;
-        for (int turn = 0; turn < 2; turn++) {
-            s = refit(f, v, s);
-            const float err = codes_choose(f, v, s.s, s.min, NULL);
-            if (!(err < best)) continue;
-            best = err;
-            out = s;
-        }
+    const float width = plain.s * (float)(f->q_max - f->q_min);
+    total sw = {0}, sx = {0};
+    for (int i = 0; i < v->n; i++) {
+        sw.p[i % (16 / LANES)] += v->w[i];
+        sx.p[i % (16 / LANES)] += v->w[i] * v->x[i];
     }
-    return out;
+    const float w = total_fold(&sw), mean = total_fold(&sx) / w;
+    fits best = {plain.s - (vf4){0}, plain.min - (vf4){0}, {0}};
+    for (int at = 0; at < f->n_steps * f->n_steps; at += 4) {
+        const float low = step_at(f, at / f->n_steps), min = plain.min + width * low;
+        total q[4] = {0}, xq[4] = {0}, qq[4] = {0};
+        for (int k = 0; k < 4; k++) {
+            const float high = step_at(f, at % f->n_steps + k);
+            const float inv = inverse(plain.s * (1 + low + high));
+            for (int i = 0; i < v->n; i++) {
+                const vf c = codes(f, (v->x[i] + min) * inv), wc = v->w[i] * c;
+                q[k].p[i % (16 / LANES)] += wc;
+                xq[k].p[i % (16 / LANES)] += wc * (v->x[i] - mean);
+                qq[k].p[i % (16 / LANES)] += wc * c;
+            }
+        }
+        const fits t = fits_make(f, w, mean, totals_fold(q), totals_fold(xq), totals_fold(qq));
+        fits_take(&best, &t);
+    }
+    return fits_best(&best);
 }
 
 /* ---- the block --------------------------------------------------------------------------- */
@@ -453,13 +503,17 @@ INLINE gm_form form_of(const gm_form *f, int kind)
     return k;
 }
 
+/* Most models are converted without weights, and then nothing is multiplied with them. */
 #define OF_KIND(search, kind)                                                         \
     static void search##_##kind(const gm_form *f, uint32_t block_len, const float *x, \
                                 const float *w, gm_qints *out)                        \
     {                                                                                 \
         const gm_form k = form_of(f, kind);                                           \
-        const block b = {&k, x, w, k.sc_max == 1 ? 1 : block_len / k.group_len};      \
-        search(&b, out);                                                              \
+        const uint32_t n = k.sc_max == 1 ? 1 : block_len / k.group_len;               \
+        if (w)                                                                        \
+            search(&(block){&k, x, w, n}, out);                                       \
+        else                                                                          \
+            search(&(block){&k, x, NULL, n}, out);                                    \
     }
 #define OF_EACH_KIND(search)                            \
     OF_KIND(search, KIND_FLAT)                          \

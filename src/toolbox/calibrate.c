@@ -3,7 +3,11 @@
  * head, whose taps are the inputs of all products. A step brings back its rows of every
  * tap, whatever the backend; here only their squares are summed, in float64 and in the
  * order of the text. Rows of a step are few enough that the taps of all layers fit into
- * a fixed amount of memory (gm_reader_rows). */
+ * a fixed amount of memory (gm_reader_rows).
+ *
+ * Every row counts alike, whatever its size: it is brought to a mean square of 1 first.
+ * Gemma 3 has a norm behind each product, so that an error matters as a share of its row,
+ * and the rows that ffn_down is multiplied with differ in size by a factor of ten and more. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -49,11 +53,14 @@ static gm_status make_plan(calibration *c, gm_err *err)
     return GM_OK;
 }
 
-static void add_squares(const tap *t, const float *rows, uint32_t n)
+static void add_rows(const tap *t, const float *rows, uint32_t n)
 {
     for (uint32_t r = 0; r < n; r++, rows += t->cols) {
+        double size = 0;
         for (uint32_t i = 0; i < t->cols; i++)
-            t->sums[i] += (double)rows[i] * (double)rows[i];
+            size += (double)rows[i] * (double)rows[i] / (double)t->cols;
+        for (uint32_t i = 0; i < t->cols && size != 0; i++)
+            t->sums[i] += (double)rows[i] * (double)rows[i] / size;
     }
 }
 
@@ -72,7 +79,7 @@ static gm_status read_text(calibration *c, gm_err *err)
         gm_result r;
         GM_TRY(gm_reader_read(&c->reader, &c->pages, at, n, 0, &r, err));
         for (uint32_t i = 0; i < c->plan.n_taps; i++)
-            add_squares(&c->taps[i], r.taps[i], n);
+            add_rows(&c->taps[i], r.taps[i], n);
         done += size;
         if (o->progress && o->progress(o->progress_ctx, done, total))
             return gm_fail(err, GM_E_CANCEL, 0, "calibrate: cancelled");

@@ -119,21 +119,33 @@ static int by_kl(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Of a mean of n values, as if tokens were drawn one by one. */
+static double standard_error(double mean_square, double mean, double n)
+{
+    return sqrt(fmax(mean_square - mean * mean, 0) / n);
+}
+
 static void sum_up(const reading *r, gm_compare_result *out)
 {
     const double n = r->n_verdicts;
-    double log_sum[2] = {0};
+    double log_sum[2] = {0}, kl_squares = 0, diff_squares = 0;
     out->n_tokens = r->n_verdicts;
     for (uint32_t i = 0; i < r->n_verdicts; i++) {
         const verdict *const v = &r->verdicts[i];
         log_sum[0] += v->logprob[0];
         log_sum[1] += v->logprob[1];
         out->kl_mean += v->kl / n;
+        kl_squares += v->kl * v->kl / n;
+        diff_squares += pow(v->logprob[0] - v->logprob[1], 2) / n;
         out->same_top += v->same_top / n;
         out->logprob_diff += fabs(v->logprob[0] - v->logprob[1]) / n;
     }
     for (int s = 0; s < 2; s++)
         out->side[s].perplexity = exp(-log_sum[s] / n);
+    const double diff = (log_sum[0] - log_sum[1]) / n;
+    out->ppl_ratio = exp(diff);
+    out->ppl_error = out->ppl_ratio * standard_error(diff_squares, diff, n);
+    out->kl_error = standard_error(kl_squares, out->kl_mean, n);
     qsort(r->verdicts, r->n_verdicts, sizeof *r->verdicts, by_kl);
     out->kl_p99 = r->verdicts[(uint32_t)ceil(0.99 * n) - 1].kl;
     out->kl_worst = r->verdicts[r->n_verdicts - 1].kl;

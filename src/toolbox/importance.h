@@ -3,9 +3,10 @@
 #define GM_TOOLBOX_IMPORTANCE_H
 
 /* How much each column of each matrix matters: the mean of the squared
- * activations that it is multiplied with. An error e in column c of a row then
- * adds about e^2 times importance[c] to the squared error of the product, which
- * is what quantisers make small.
+ * activations that it is multiplied with, each token's brought to one size. An
+ * error e in column c of a row then adds about e^2 times importance[c] to the
+ * squared error of the product, as a share of it, which is what quantisers make
+ * small.
  *
  * Calibration fills one, conversion reads it; a tensor that has no entry counts
  * as having equal columns. Names are those of the model file

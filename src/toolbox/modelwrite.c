@@ -5,7 +5,7 @@
  * is reserved first: a full disk is told before the work, not after. Where a file system cannot reserve, the write
  * that no longer fits fails, and what was written goes.
  *
- * Tensors are cut into slices of about a megabyte, small enough to be made in the
+ * Tensors are cut into slices of a quarter of a megabyte, small enough to be made in the
  * cache and written from there. Workers take the next slice, make it in a buffer
  * of their own and write it to its place; while one waits for the disk the others
  * compute, and the file grows from its beginning to its end. Worker 0 is the
@@ -27,7 +27,7 @@
 #include "base/strbuf.h"
 #include "base/workers.h"
 
-#define SLICE (1 << 20)
+#define SLICE (1 << 18)
 
 /* Where a tensor lies in the file and among the slices. */
 typedef struct place {

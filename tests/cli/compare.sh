@@ -16,12 +16,13 @@ check "sizes" out_matches "${newline}weights +19 MB +2\.[0-9] MB$newline"
 check "bits" out_matches "${newline}bits a weight +32\.000 +4\.[0-9]+$newline"
 check "perplexities" out_matches "${newline}perplexity +$n +$n$newline"
 check "tokens" out_matches "B beside A, over [0-9]{4} tokens$newline"
-check "divergence" out_matches "KL divergence +mean $n, 99% of tokens below $n, worst $n$newline"
+check "change" out_matches "${newline}perplexity +[+-]$n% \+- $n%$newline"
+check "divergence" out_matches "KL divergence +mean $n \+- $n, 99% of tokens below $n, worst $n$newline"
 check "agreement" out_matches "same top token [0-9.]+% of tokens$newline"
 check "ten tensors" same "$(grep -cE '^[0-9.]+  f32 +q[46]_[0k] +' "$dir/.out")" 10
 check "nothing is said elsewhere" err_is ''
 works "$G" compare "$small" "$small" --ctx 64
-check "itself" out_has 'KL divergence  mean 0.000000, 99% of tokens below 0.000000, worst 0.000000'
+check "itself" out_has 'KL divergence  mean 0.000000 +- 0.000000, 99% of tokens below 0.000000, worst 0.000000'
 check "agrees" out_has 'same top token 100.00% of tokens'
 check "has no worst tensor" out_has 'No tensor differs.'
 
@@ -30,7 +31,7 @@ works "$G" compare "$original" "$small" --json
 check "one line" same "$(wc -l <"$dir/.out")" 1
 side="\\{\"model\":\"[^\"]+\",\"bytes\":[0-9]+,\"bits\":$n,\"perplexity\":$n\\}"
 check "both models" out_matches "^\\{\"a\":$side,\"b\":$side,\"tokens\":[0-9]+,"
-check "how far" out_matches "\"kl\":\\{\"mean\":$n,\"p99\":$n,\"worst\":$n\\},\"same_top\":$n,\"logprob_diff\":$n,"
+check "how far" out_matches "\"ppl\":\\{\"ratio\":$n,\"error\":$n\\},\"kl\":\\{\"mean\":$n,\"error\":$n,\"p99\":$n,\"worst\":$n\\},\"same_top\":$n,\"logprob_diff\":$n,"
 check "tensors" out_matches "\"tensors\":\\[(\\{\"tensor\":\"[^\"]+\",\"types\":\\[\"f32\",\"q[46]_[0k]\"\\],\"rmse\":$n\\},?){10}\\]\\}$newline$"
 
 # A text of the user's own.

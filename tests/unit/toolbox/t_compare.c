@@ -88,6 +88,7 @@ static void add_window(const int32_t *ids, uint32_t n, gm_compare_result *r)
             kl += exp((double)x[v]) * ((double)x[v] - (double)y[v]);
         const double la = (double)x[ids[i + 1]], lb = (double)y[ids[i + 1]];
         r->kl_mean += kl;
+        r->ppl_error += (la - lb) * (la - lb);
         r->kl_worst = fmax(r->kl_worst, kl);
         r->same_top += top_of(x, n_vocab) == top_of(y, n_vocab);
         r->logprob_diff += fabs(la - lb);
@@ -119,6 +120,9 @@ static void equals_sums_by_hand(void **state)
         const gm_compare_result r = compared(plain, other, &o);
         assert_int_equal(r.n_tokens, hand.n_tokens);
         near(r.kl_mean, hand.kl_mean / n);
+        const double change = (hand.side[1].perplexity - hand.side[0].perplexity) / n;
+        near(r.ppl_ratio, exp(change));
+        near(r.ppl_error, exp(change) * sqrt(hand.ppl_error / n - change * change) / sqrt(n));
         near(r.kl_worst, hand.kl_worst);
         near(r.kl_p99, hand.kl_worst); /* of less than 100 tokens it is the last */
         near(r.same_top, hand.same_top / n);
@@ -177,6 +181,7 @@ static void fewer_bits_are_further_away(void **state)
         const gm_compare_result r = compared(plain, m, &o);
         assert_true(r.kl_mean > before);
         assert_true(r.kl_mean <= r.kl_p99 && r.kl_p99 <= r.kl_worst);
+        assert_true(r.kl_error > 0 && r.kl_error <= r.kl_worst / sqrt(r.n_tokens));
         assert_true(r.side[1].bits < bits);
         assert_true(r.side[1].bytes < r.side[0].bytes);
         assert_int_equal(r.n_worst, 10);
