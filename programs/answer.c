@@ -42,8 +42,18 @@ int gm_answer_stream(gm_answer *a, gm_session *s, const gm_request_opts *opts)
     if (a->json && code == GM_EXIT_OK) print_json(a, s);
     gm_out_flush();
     a->hash = s->hash;
+    a->cut =
+        ev->kind == GM_EVENT_END && ev->reason == GM_END_LENGTH && ev->n_answer != opts->max_tokens;
     const int ended = gm_session_end(s);
     return code == GM_EXIT_OK ? ended : code;
+}
+
+void gm_answer_say_cut(const gm_answer *a, const gm_session *s, const char *advice)
+{
+    if (!a->cut) return;
+    gm_say_note("the answer is cut: %" PRIu32 " tokens of prompt and %" PRIu32
+                " of answer fill the context of %" PRIu32 " (%s--ctx sets the context)",
+                a->end.n_prompt, a->end.n_answer, gm_engine_ctx(s->engine), advice);
 }
 
 /* "41.0 (28.9 GB/s, 99.1% of the roof)": the rest only where the roof is known. A share above 100%

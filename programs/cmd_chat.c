@@ -131,19 +131,6 @@ static gm_request_opts make_request(const chat *c)
     return request;
 }
 
-/* What the reader of an answer should know. */
-static void say_about(chat *c, const gm_answer *a, const gm_request_opts *request)
-{
-    const gm_event *const end = &a->end;
-    if (c->opts->general.verbose) gm_answer_say_facts(a, &c->session);
-    if (end->reason == GM_END_LENGTH && end->n_answer != request->max_tokens) {
-        gm_say_note("the answer is cut: %" PRIu32 " tokens of conversation and %" PRIu32
-                    " of answer fill the context of %" PRIu32
-                    " (/reset begins anew, --ctx sets the context)",
-                    end->n_prompt, end->n_answer, gm_engine_ctx(c->session.engine));
-    }
-}
-
 static int message_answer(chat *c, const char *text, size_t len)
 {
     const size_t n_before = c->n_messages;
@@ -152,7 +139,9 @@ static int message_answer(chat *c, const char *text, size_t len)
     int code = conversation_encode(c);
     const gm_request_opts request = make_request(c);
     if (code == GM_EXIT_OK) code = gm_answer_stream(&a, &c->session, &request);
-    if (a.end.kind == GM_EVENT_END) say_about(c, &a, &request);
+    if (a.end.kind == GM_EVENT_END && c->opts->general.verbose)
+        gm_answer_say_facts(&a, &c->session);
+    gm_answer_say_cut(&a, &c->session, "/reset begins anew, ");
     if (code == GM_EXIT_OK || (code == GM_EXIT_INTERRUPTED && a.text.len)) {
         messages_add(c, "assistant", a.text.p ? a.text.p : "", a.text.len);
         c->n_answer += a.end.n_answer;

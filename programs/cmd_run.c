@@ -83,6 +83,7 @@ static int answer_prompt(gm_session *s, const run_opts *o, const gm_bytes *text)
     request.n_ids = s->ids.n;
     request.flags = o->general.verbose ? GM_REQUEST_HASH : 0;
     code = gm_answer_stream(&a, s, &request);
+    gm_answer_say_cut(&a, s, "");
     if (o->general.verbose && a.end.kind == GM_EVENT_END) gm_answer_say_facts(&a, s);
     gm_bytes_free(&a.text);
     return code;

@@ -109,7 +109,7 @@ check "a given seed is kept" same "$(sed -n 1p "$dir/.out")" "$(sed -n 2p "$dir/
 printf 'hello\nhello\n/reset\nhello\n' >"$dir/lines"
 try bash -c '"$@" <"$0"' "$dir/lines" "$G" chat -m "$tiny" --seed 1 --ctx 40 "${no_end[@]}"
 check "an answer that is cut says so" eval \
-    '[[ $err =~ "the answer is cut: "[0-9]+" tokens of conversation and "[0-9]+" of answer fill the context of 40 (/reset" ]]'
+    '[[ $err =~ "the answer is cut: "[0-9]+" tokens of prompt and "[0-9]+" of answer fill the context of 40 (/reset" ]]'
 check "a message that does not fit says so" eval \
     '[[ $err =~ "the conversation with this message has "[0-9]+" tokens, and the context has room for 39 with one to answer" ]]'
 check "which is a failure" rc_is 1

@@ -94,6 +94,11 @@ works "$G" run -m "$tiny" --raw '' --max-tokens 2 --json
 check "an empty raw prompt begins a text" out_has '"prompt_tokens":1,'
 works "$G" run -m "$tiny" --ctx 32 --raw x "${no_end[@]}" --json
 check "the context is the limit" out_matches '"prompt_tokens":2,"finish_reason":"length"'
+works "$G" run -m "$tiny" --ctx 32 --raw x "${no_end[@]}"
+check "an answer that is cut says so" err_is \
+    "${note}gemmule: note: the answer is cut: 2 tokens of prompt and 30 of answer fill the context of 32 (--ctx sets the context)$newline"
+works "$G" run -m "$tiny" --raw x "${no_end[@]}" --max-tokens 5
+check "a limit that was asked for is not remarked on" err_is "$note"
 works "$G" run -m tests/golden/gqa4 --raw x --max-tokens 3
 check "a Hugging Face folder has no note" err_is ''
 
@@ -124,10 +129,10 @@ rc=$? && kept
 check "no standard output is a failure" rc_is 1
 check "with its reason" err_has "gemmule: standard output: "
 
-# Ctrl-C, once the answer has begun.
+# Ctrl-C, once the answer has begun, on a backend that is slow enough to be met in the middle.
 interrupt() { # arguments of run...
     last="run $* and Ctrl-C"
-    "$G" run -m "$tiny" "${no_end[@]}" "$@" >"$dir/.out" 2>"$dir/.err" &
+    "$G" run -m "$tiny" --backend ref "${no_end[@]}" "$@" >"$dir/.out" 2>"$dir/.err" &
     local pid=$!
     for _ in $(seq 200); do
         [ ! -s "$dir/.out" ] && ! grep -q note "$dir/.err" || break
