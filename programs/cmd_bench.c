@@ -383,8 +383,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     bench b = {.opts = opts};
     int code = gm_engine_args_check(self, &b.opts->engine);
-    if (code == GM_EXIT_OK && words->n)
-        code = gm_args_refuse(self, "there is a word, %.80s; expected options only", words->at[0]);
+    if (code == GM_EXIT_OK)
+        code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
     if (code == GM_EXIT_OK && b.opts->csv && b.opts->general.json)
         code = gm_args_refuse(self, "--csv and --json are two formats, expected one");
     if (code == GM_EXIT_OK && measures_nothing(&b.opts->test))

@@ -145,8 +145,6 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_bytes text = {0};
     gm_err err = {0};
     int code = gm_engine_args_check(self, &o->engine);
-    if (code == GM_EXIT_OK && words->n != 2)
-        code = gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
     if (code == GM_EXIT_OK && o->text.text) code = gm_text_read(o->text.text, &text);
     for (int i = 0; i < 2 && code == GM_EXIT_OK; i++) {
         p.path[i] = words->at[i];
@@ -179,5 +177,6 @@ const gm_command gm_cmd_compare = {
                 "gemmule inspect big.gguf | gemmule compare big.gguf small.gguf --text - --json",
     .groups = groups,
     .opts_size = sizeof(compare_opts),
+    .n_words = 2,
     .run = run,
 };

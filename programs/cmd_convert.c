@@ -161,8 +161,6 @@ static int run_job(job *j)
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     const convert_opts *const o = opts;
-    if (words->n != 2)
-        return gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
     if (o->text && o->plain)
         return gm_args_refuse(self, "--plain looks at no text, expected it or --calibrate");
     job j = {.source = words->at[0], .path = words->at[1], .opts = gm_convert_opts_default()};
@@ -197,5 +195,6 @@ const gm_command gm_cmd_convert = {
                 "gemmule convert gemma-3-1b-it small.gguf --type q3_k --calibrate letters.txt",
     .groups = groups,
     .opts_size = sizeof(convert_opts),
+    .n_words = 2,
     .run = run,
 };

@@ -404,7 +404,7 @@ const gm_command gm_cmd_inspect = {
                 "gemmule inspect --plan",
     .groups = groups,
     .opts_size = sizeof(inspect_opts),
-    .one_word = true,
+    .n_words = 1,
     .may_lack_it = true,
     .run = run,
 };

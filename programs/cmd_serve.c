@@ -229,8 +229,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_session session = {0};
     gm_server *server = NULL;
     gm_err err = {0};
-    if (words->n) return gm_args_refuse(self, "%.80s is no option", words->at[0]);
-    int code = gm_engine_args_check(self, &o->engine);
+    int code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
+    if (code == GM_EXIT_OK) code = gm_engine_args_check(self, &o->engine);
     if (code != GM_EXIT_OK) return code;
     gm_interrupt_hand();
     const gm_server_opts so = server_opts(o);

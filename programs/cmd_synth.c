@@ -101,6 +101,6 @@ const gm_command gm_cmd_synth = {
                 "gemmule synth speed.gguf --size 270m --type q4_0 --head-type q8_0",
     .groups = groups,
     .opts_size = sizeof(synth_opts),
-    .one_word = true,
+    .n_words = 1,
     .run = run,
 };

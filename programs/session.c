@@ -59,14 +59,14 @@ const gm_argrow gm_engine_rows[] = {
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, kv_type),
-     .choices = "f32, f16, q8_0",
+     .choices = (const char *const[]){"f32", "f16", "q8_0", NULL},
      .help = "of the KV cache: f32, f16 or q8_0 (default: f16, and\n"
              "f32 with a ref backend)"},
     {.name = "isa",
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, isa),
-     .choices = "c, avx2, avx512",
+     .choices = (const char *const[]){"c", "avx2", "avx512", NULL},
      .help = "use vector instructions up to these: c (none), avx2\n"
              "or avx512 (default: all that the CPU has)"},
     {0},

@@ -73,6 +73,15 @@ check "and that is said" err_has 'the conversation begins anew'
 say 'hello\n/quit\nhello\n'
 check "/quit ends" out_is "$first"
 check "with success" rc_is 0
+for other in /exit /bye; do
+    say "hello\n$other\nhello\n"
+    check "$other ends too" out_is "$first"
+done
+say '/?\n'
+check "/? is /help" eval '[[ $err == /help* && $err != *bye* ]]'
+say '/clear\n/rest\n'
+check "another program's name" err_has 'there is no command /clear; did you mean /reset? (/help'
+check "a slip of the finger" err_has 'there is no command /rest; did you mean /reset? (/help'
 say '/system\n/system be kind\n/system\nhello\n/system -\nhello\n/system\n' --json
 check "no system message at first" err_has 'there is no system message; /system TEXT sets one'
 check "it is shown" err_has "system          be kind$newline"

@@ -56,7 +56,7 @@ check "is no text" err_has 'text: it has 0 tokens'
 check "and makes no file" test ! -e "$dir/x.gguf"
 
 # Mistakes.
-refused 2 '1 words are given, expected two: A B' "$G" compare "$original"
+refused 2 '1 word is given, expected 2: A B' "$G" compare "$original"
 refused 2 '3 words are given' "$G" compare "$original" "$small" "$small"
 refused 2 '--backend is abacus' "$G" compare "$original" "$small" --backend abacus
 refused 1 "$dir/none" "$G" compare "$original" "$dir/none"
