@@ -57,8 +57,10 @@ check "with its length" err_has 'gemmule: text: it has 0 tokens, expected 2'
 rm "$work"/[!s]*
 
 # The command line.
-refused 2 'expected two: SOURCE OUT.gguf' "$G" convert "$source"
+refused 2 '1 word is given, expected 2: SOURCE OUT.gguf' "$G" convert "$source"
 refused 2 'expected one of: ' "$G" convert "$source" "$work/x.gguf" --type q9
+refused 2 'type is "q4_k_m", expected one of: f32 ' \
+    "$G" convert "$source" "$work/x.gguf" --head-type q4_k_m
 refused 1 "$work/none" "$G" convert "$work/none" "$work/x.gguf"
 refused 1 "$work/no/x.gguf: cannot be written" "$G" convert "$source" "$work/no/x.gguf"
 refused 1 'is part of the source' "$G" convert "$source" "$source" --force
