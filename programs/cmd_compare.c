@@ -18,6 +18,9 @@ typedef struct compare_opts {
     gm_general_args general;
 } compare_opts;
 
+/* A perplexity that no text gives which is like what the model has learnt from. */
+#define ALARMING 1000
+
 static const gm_argrow compare_rows[] = {
     {.name = "text",
      .value = "FILE",
@@ -134,6 +137,11 @@ static int compare(const pair *p, const compare_opts *o, const gm_bytes *text)
     else
         print_table(p, &r);
     gm_out_flush();
+    if (!o->text.text && r.side[0].perplexity > ALARMING) {
+        gm_say_note(
+            "A expects little of the text that is built in; with --text FILE both read what "
+            "they are for");
+    }
     if (o->general.verbose) gm_say_fact("seconds", "%.1f", gm_bar_seconds(&bar));
     return GM_EXIT_OK;
 }

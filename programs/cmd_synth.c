@@ -74,7 +74,10 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_bar_begin(&bar, "writing");
     const gm_status status = gm_synth_write(words->at[0], &synth, &err);
     const bool interrupted = gm_bar_end(&bar);
-    if (status == GM_E_CANCEL && interrupted) return GM_EXIT_INTERRUPTED;
+    if (status == GM_E_CANCEL && interrupted) {
+        gm_say_failed("stopped; nothing was written");
+        return GM_EXIT_INTERRUPTED;
+    }
     if (status != GM_OK) {
         const bool usage = status == GM_E_ARG;
         gm_say_failed("%s%s", err.msg,

@@ -109,6 +109,9 @@ for command in run logits; do
     done
     works "$G" $command -m "$tiny" --kv-type Q8_0 --isa C --threads 1 hi
     refused 2 '--isa is sse, expected one of c, avx2, avx512' "$G" $command -m "$tiny" --isa sse hi
+    n=$(getconf _NPROCESSORS_ONLN)
+    refused 2 "--threads is $((4 * n + 1)), expected at most $((4 * n)), four for each of the machine's $n" \
+        "$G" $command -m "$tiny" --threads $((4 * n + 1)) hi
     refused 2 '--threads is 0, expected a whole number from 1 to 1024' \
         "$G" $command -m "$tiny" --threads 0 hi
 done
