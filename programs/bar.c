@@ -68,7 +68,7 @@ int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
     const double now = now_s();
     b->total = total;
     if (b->shown && done < total && now - b->drawn_s >= DRAW_EVERY) draw(b, done, now);
-    if (b->drawn && done == total) fprintf(stderr, "\r%s\033[K", b->what);
+    if (b->drawn && done == total) gm_bar_show(b);
     return gm_interrupt_seen();
 }
 
