@@ -31,7 +31,6 @@
 #include "backend/values.h"
 #include "base/workers.h"
 
-
 #define GM_CPU_ROPES 4 /* different rotations that a plan may have */
 
 /* The first n_panels panels of a tensor have become tiles. */
