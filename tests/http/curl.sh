@@ -224,6 +224,6 @@ check "and is counted" eval '[ "$(metric timeouts_total)" -ge 1 ]'
 stop_server
 check "ends with success" rc_is 0
 
-refused 2 'is no option' "$G" serve -m "$MODEL" word
+refused 2 'there is a word, word; expected options only' "$G" serve -m "$MODEL" word
 refused 1 'cannot be listened on' "$G" serve -m "$MODEL" --port 1 --host 192.0.2.1
 finish
