@@ -27,8 +27,8 @@ static const gm_argrow convert_rows[] = {
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(convert_opts, head_type),
-     .help = "of the head, which mostly is the embedding too\n"
-             "(default: the mix's; q6_k where the type is smaller)"},
+     .help = "one type for the head, which mostly is the embedding\n"
+             "too (default: the mix's; q6_k where the type is smaller)"},
     {.name = "calibrate",
      .value = "TEXT",
      .kind = GM_ARG_TEXT,

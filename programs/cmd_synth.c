@@ -24,13 +24,13 @@ static const gm_argrow synth_rows[] = {
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(synth_opts, type),
-     .help = "of the layers' matrices: f32, bf16, q8_0, q4_0,\n"
+     .help = "type of the layers' matrices: f32, bf16, q8_0, q4_0,\n"
              "q4_k and others (default: q8_0)"},
     {.name = "head-type",
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(synth_opts, head_type),
-     .help = "of the embedding (default: the same as --type)"},
+     .help = "type of the embedding (default: the same as --type)"},
     {.name = "seed",
      .value = "N",
      .kind = GM_ARG_WHOLE,

@@ -46,14 +46,15 @@ const gm_argrow gm_engine_rows[] = {
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, backend),
-     .help = "what computes; gemmule --version lists them\n"
-             "(default: auto, the best here; logits: ref)"},
+     .help = "what runs the model: CPU, GPU or an exact reference;\n"
+             "gemmule --version lists them (default: auto, the best\n"
+             "here; logits: ref)"},
     {.name = "device",
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, device),
-     .help = "of the vulkan backend: a number, or a part of the\n"
-             "device's name (default: the best that is there)"},
+     .help = "which GPU, of the vulkan backend: a number, or a part\n"
+             "of its name (default: the best that is there)"},
     {.name = "threads",
      .value = "N",
      .kind = GM_ARG_WHOLE,
@@ -100,7 +101,7 @@ const gm_argrow gm_general_rows[] = {
      .name = "verbose",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(gm_general_args, verbose),
-     .help = "say more"},
+     .help = "say more: what was used, tokens, speed"},
     {.letter = 'h',
      .name = "help",
      .kind = GM_ARG_FLAG,
