@@ -400,9 +400,9 @@ const gm_command gm_cmd_bench = {
         "\"decode 64 @1024 x8\" makes 64 tokens for each of 8 sequences that begin 1024 deep.\n"
         "tok/s counts the tokens of all sequences. GB/s are bytes of weights and KV cache read,\n"
         "Gop/s operations of products; roof is the most that this machine reached of either,\n"
-        "measured in between, and left out where a cache holds the weights. The spread is (slowest "
-        "- fastest) / median. The same computation\n"
-        "has the same logits hash. docs/PERF.md says more.\n"
+        "measured in between, and left out where a cache holds the weights. The spread is\n"
+        "(slowest - fastest) / median. The same computation has the same logits hash.\n"
+        "docs/PERF.md says more.\n"
         "--json prints "
         "{\"commit\":..,\"machine\":..,..,\"tests\":[{\"test\":..,\"tok_s\":..,..},..]}.",
     .examples = "gemmule bench\n"

@@ -90,8 +90,8 @@ const char *gm_hint_find(const char *name, const char *const *names, size_t n)
     }
     if (strlen(name) >= LONGEST) return NULL;
     const char *nearest = NULL;
-    size_t least = strspn(name, "-/");
-    least = (strlen(name) - least) / 3 + 1; /* one slip for three letters, at most */
+    const size_t n_letters = strlen(name) - strspn(name, "-/");
+    size_t least = n_letters / 3 + 1; /* one slip for three letters, at most */
     for (size_t i = 0; i < n; i++) {
         const size_t far = strlen(names[i]) < LONGEST ? distance(name, names[i]) : LONGEST;
         if (far >= least) continue;

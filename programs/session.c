@@ -198,12 +198,13 @@ static bool stdin_has_text(void)
     return S_ISFIFO(st.st_mode) && ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* A file's name, or that of a Hugging Face folder. */
+/* A file's name, or that of a Hugging Face folder; a sentence may end in .gguf too. */
 static bool names_model(const char *word)
 {
     const size_t len = strlen(word);
     char *config = NULL;
-    if (len > 5 && strcasecmp(word + len - 5, ".gguf") == 0) return true;
+    if (len > 5 && strcasecmp(word + len - 5, ".gguf") == 0)
+        return !strchr(word, ' ') || access(word, F_OK) == 0;
     if (asprintf(&config, "%s/config.json", word) < 0) gm_need(NULL);
     const bool folder = access(config, F_OK) == 0;
     free(config);

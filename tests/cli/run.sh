@@ -35,6 +35,7 @@ for model in nothing.gguf tests/golden/gqa4; do
     done
 done
 works "$G" "${answer[@]}" nothing.gguf
+works "$G" tokenize "what is in nothing.gguf"
 try "$G" run --max-tokens 3 gemma3:4b hello
 check "another program's name of a model is a note" err_has 'gemma3:4b is read as part of the prompt'
 check "and no failure" rc_is 0
