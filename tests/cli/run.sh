@@ -150,6 +150,8 @@ check "with its reason" err_has "gemmule: standard output: "
 # Ctrl-C, once the answer has begun, on a backend that is slow enough to be met in the middle.
 interrupt() { # arguments of run...
     last="run $* and Ctrl-C"
+    : >"$dir/.out" # what the last one said is not to be taken for this one's
+    : >"$dir/.err"
     "$G" run -m "$tiny" --backend ref "${no_end[@]}" "$@" >"$dir/.out" 2>"$dir/.err" &
     local pid=$!
     for _ in $(seq 200); do
