@@ -9,6 +9,7 @@
 # make check-rdna3  compile every shader for a Radeon 780M, with RADV's null device, and judge it
 # make install  put program, models, headers, libraries and gemmule.pc under PREFIX (/usr/local), with DESTDIR
 #               before it where one is given; `make uninstall` takes them away again
+# make help     print this
 # make format   clang-format every source in place
 # make clean    remove everything made; `make distclean` also what was fetched into build/deps
 #
@@ -200,7 +201,7 @@ $(DEPS)/%.done: scripts/deps-vulkan
 	@DEPS=$(DEPS) scripts/deps-vulkan $*
 
 # Targets that only start make again, or make nothing, do without.
-ifneq ($(filter-out run quick test check check-rdna3 clean distclean format print-%,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out run quick test check check-rdna3 clean distclean format help print-%,$(or $(MAKECMDGOALS),all)),)
 include build/spv/rules.mk
 -include $(SPV:.spv=.d)
 endif
@@ -317,6 +318,7 @@ MODELDIR := $(BINDIR)/../share/gemmule
 
 HEADERS := $(wildcard include/*.h)
 DOCS := LICENSE README.md CHANGELOG.md
+MANUAL := $(wildcard docs/*.md)
 EXAMPLES := $(wildcard examples/*.c)
 MODELS := $(wildcard models/*.gguf)
 SHARED := libgemmule.so.$(VERSION)
@@ -324,7 +326,7 @@ SHARED := libgemmule.so.$(VERSION)
 # Every installed file: `install` makes their folders, `uninstall` removes them.
 INSTALLED = $(BINDIR)/gemmule $(MODELS:models/%=$(MODELDIR)/%) $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/pkgconfig/gemmule.pc \
             $(addprefix $(LIBDIR)/,libgemmule.a $(SHARED) $(SONAME) libgemmule.so) \
-            $(addprefix $(DOCDIR)/,$(DOCS) $(EXAMPLES))
+            $(addprefix $(DOCDIR)/,$(DOCS) $(MANUAL) $(EXAMPLES))
 put = install -m $(1) $(2) '$(DESTDIR)$(3)'
 
 install: $(B)/gemmule $(B)/libgemmule.a $(B)/libgemmule.so
@@ -339,14 +341,20 @@ install: $(B)/gemmule $(B)/libgemmule.a $(B)/libgemmule.so
 	$(Q)sed $(foreach v,PREFIX LIBDIR INCLUDEDIR VERSION,-e 's|@$(v)@|$($(v))|') gemmule.pc.in | \
 	    $(call put,644,/dev/stdin,$(LIBDIR)/pkgconfig/gemmule.pc)
 	$(Q)$(call put,644,$(DOCS),$(DOCDIR))
+	$(Q)$(call put,644,$(MANUAL),$(DOCDIR)/docs)
 	$(Q)$(call put,644,$(EXAMPLES),$(DOCDIR)/examples)
+	$(if $(SILENT),,@$(foreach d,$(sort $(dir $(INSTALLED))),echo '  PUT   $(abspath $(DESTDIR)$(d))';))
 
 uninstall:
 	$(Q)rm -f $(foreach f,$(INSTALLED),'$(DESTDIR)$(f)')
-	$(Q)rmdir '$(DESTDIR)$(MODELDIR)' '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(DOCDIR)' \
+	$(Q)rmdir '$(DESTDIR)$(MODELDIR)' '$(DESTDIR)$(DOCDIR)/examples' '$(DESTDIR)$(DOCDIR)/docs' '$(DESTDIR)$(DOCDIR)' \
 	    2>/dev/null || true
 
 # ---- the rest ----------------------------------------------------------------------------------
+
+# The comment at the top of this file.
+help:
+	@sed -n '/^# make /,/^$$/s/^# \{0,1\}//p' Makefile
 
 format:
 	@find src include programs tests examples -name '*.[ch]' -exec clang-format -i {} +
@@ -361,7 +369,7 @@ clean:
 distclean:
 	rm -rf build gemmule
 
-.PHONY: all lib tests fuzzers objects shaders run quick test check check-rdna3 install uninstall format clean \
+.PHONY: all lib tests fuzzers objects shaders run quick test check check-rdna3 install uninstall help format clean \
         distclean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

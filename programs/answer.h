@@ -15,6 +15,7 @@ typedef struct gm_answer {
     uint64_t seed;
     gm_bytes text; /* where it is kept; free it with gm_bytes_free           */
     gm_event end;  /* the last event; its pointers are not valid any more    */
+    bool cut;      /* the context was full before the answer's end           */
     bool hashed;   /* a hash of its logits was asked for                     */
     uint64_t hash;
     char last; /* byte of the text                                       */
@@ -23,6 +24,9 @@ typedef struct gm_answer {
 /* Asks, and gives out the answer until it ends. Answers an exit code: GM_EXIT_INTERRUPTED after a
  * Ctrl-C, when the answer is there as far as it came. No request is left open. */
 int gm_answer_stream(gm_answer *a, gm_session *s, const gm_request_opts *opts);
+
+/* Says of an answer that was cut that it was, why, and what helps: the advice, or --ctx. */
+void gm_answer_say_cut(const gm_answer *a, const gm_session *s, const char *advice);
 
 /* What -v says: facts that belong to every answer, and how fast this one was beside the roof, which
  * the first call measures (gm_session_measure). */

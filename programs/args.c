@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "hint.h"
 #include "output.h"
 
 int gm_args_refuse(const gm_command *cmd, const char *fmt, ...)
@@ -71,10 +73,11 @@ static bool read_wholes(const char *text, uint64_t min, uint64_t max, gm_arglist
 
 static bool read_text(const gm_argrow *row, const char *text, const char **out)
 {
-    const size_t len = strlen(text);
     *out = text;
-    for (const char *p = row->choices; p; p = strchr(p, ',') ? strchr(p, ',') + 2 : NULL) {
-        if (strcspn(p, ",") == len && memcmp(p, text, len) == 0) return true;
+    for (const char *const *one = row->choices; one && *one; one++) {
+        if (strcasecmp(*one, text) != 0) continue;
+        *out = *one;
+        return true;
     }
     return !row->choices;
 }
@@ -124,7 +127,10 @@ static int value_refuse(const gm_command *cmd, const gm_argrow *row, const char 
                  "whole numbers from %" PRIu64 " to %" PRIu64 " with commas between them",
                  row->whole.min, row->whole.max);
     } else if (row->kind == GM_ARG_TEXT) {
-        snprintf(expected, sizeof expected, "one of %s", row->choices);
+        size_t n = (size_t)snprintf(expected, sizeof expected, "one of");
+        for (const char *const *one = row->choices; *one && n < sizeof expected; one++)
+            n += (size_t)snprintf(expected + n, sizeof expected - n, "%s %s",
+                                  one == row->choices ? "" : ",", *one);
     } else if (row->kind == GM_ARG_REAL) {
         snprintf(expected, sizeof expected, "a number from %g to %g", row->real.min, row->real.max);
     } else if (row->kind == GM_ARG_BIASES) {
@@ -161,14 +167,40 @@ static const gm_argrow *row_find(const parser *p, const char *arg, size_t len, v
     return NULL;
 }
 
+#define MAX_NAMES 64
+
+/* Names what may have been meant: an option, or what the command takes without one. */
+static int option_refuse(const gm_command *cmd, const char *arg)
+{
+    char name[40], names[MAX_NAMES][40];
+    const char *at[MAX_NAMES];
+    size_t n = 0;
+    for (const gm_arggroup *g = cmd->groups; g->title; g++) {
+        for (const gm_argrow *row = g->rows; row->name && n + 1 < MAX_NAMES; row++) {
+            snprintf(names[n], sizeof names[n], "--%s", row->name);
+            at[n] = names[n];
+            n++;
+        }
+    }
+    const size_t first = strcspn(cmd->words, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    snprintf(names[n], sizeof names[n], "%.*s", (int)strcspn(cmd->words + first, " ]"),
+             cmd->words + first);
+    at[n] = names[n];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
+    const char *const meant = gm_hint_find(name, at, n + 1);
+    if (meant == at[n])
+        return gm_args_refuse(cmd, "unknown option %.80s; %s needs none before it", arg, meant);
+    if (meant) return gm_args_refuse(cmd, "unknown option %.80s; did you mean %s?", arg, meant);
+    return gm_args_refuse(cmd, "unknown option %.80s", arg);
+}
+
 static int parse_option(parser *p, const char *arg)
 {
     const bool is_long = arg[1] == '-';
     const size_t len = is_long ? strcspn(arg, "=") : 2;
     void *field = NULL;
     const gm_argrow *const row = row_find(p, arg, len, &field);
-    if (!row || (!is_long && row->kind == GM_ARG_FLAG && arg[2]))
-        return gm_args_refuse(p->cmd, "unknown option %.80s", arg);
+    if (!row || (!is_long && row->kind == GM_ARG_FLAG && arg[2])) return option_refuse(p->cmd, arg);
     const char *value = arg[len] ? arg + len + is_long : NULL;
     if (row->kind == GM_ARG_FLAG) {
         if (value) return gm_args_refuse(p->cmd, "--%s takes no value", row->name);
@@ -201,9 +233,18 @@ static int parse_all(parser *p)
 static int check_needs(const parser *p)
 {
     const size_t n = p->words->n;
-    if (!p->cmd->one_word || n == 1 || (n == 0 && p->cmd->may_lack_it)) return GM_EXIT_OK;
-    if (n == 0) return gm_args_refuse(p->cmd, "%s is missing", p->cmd->words);
-    return gm_args_refuse(p->cmd, "%zu words are given, expected one: %s", n, p->cmd->words);
+    const size_t need = p->cmd->n_words;
+    if (need == 0 || n == need || (n == 0 && p->cmd->may_lack_it)) return GM_EXIT_OK;
+    if (n == 0)
+        return gm_args_refuse(p->cmd, "%s %s missing", p->cmd->words, need == 1 ? "is" : "are");
+    return gm_args_refuse(p->cmd, "%zu word%s given, expected %zu: %s", n, n == 1 ? " is" : "s are",
+                          need, p->cmd->words);
+}
+
+int gm_args_no_words(const gm_command *cmd, const gm_words *words, const char *expected)
+{
+    if (words->n == 0) return GM_EXIT_OK;
+    return gm_args_refuse(cmd, "there is a word, %.80s; %s", words->at[0], expected);
 }
 
 int gm_args_parse(const gm_command *cmd, int argc, char **argv, void *opts, gm_words *words,

@@ -54,9 +54,9 @@ typedef struct gm_argrow {
     struct {
         double min, max;
     } real;
-    const char
-        *choices;     /* of a GM_ARG_TEXT: all that it may be, "f32, f16, q8_0"; NULL: anything */
-    const char *help; /* one line or several, parted by \n                        */
+    const char *const *choices; /* of a GM_ARG_TEXT: all that it may be, in capitals or not, with a
+                                   NULL behind them; NULL: anything                             */
+    const char *help;           /* one line or several, parted by \n                        */
 } gm_argrow;
 
 typedef struct gm_arggroup {
@@ -80,7 +80,7 @@ struct gm_command {
     const char *examples;      /* lines that work as written                         */
     const gm_arggroup *groups; /* ends with a group that has no title                */
     size_t opts_size;          /* of the command's struct of options                 */
-    bool one_word;             /* takes exactly one word, else any number            */
+    size_t n_words;            /* takes exactly so many; 0: any number               */
     bool may_lack_it;          /* or none                                            */
     int (*run)(const gm_command *self, const void *opts, const gm_words *words);
 };
@@ -98,5 +98,8 @@ void gm_args_help(const gm_command *cmd);
 /* Says "gemmule: run: <what> (see gemmule run --help)" and answers GM_EXIT_USAGE. */
 int gm_args_refuse(const gm_command *cmd, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* For commands that take no words: refuses any, and says what is expected. */
+int gm_args_no_words(const gm_command *cmd, const gm_words *words, const char *expected);
 
 #endif

@@ -2,6 +2,9 @@
 #include "bar.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -9,6 +12,7 @@
 #include "output.h"
 
 #define BAR_WIDTH  30
+#define LINE_WIDTH 120 /* that is ever drawn */
 #define DRAW_EVERY 0.1 /* seconds */
 
 static double now_s(void)
@@ -18,23 +22,44 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* One less than the window is wide, or the cursor would be in the next line. */
+static int window_width(void)
+{
+    struct winsize w;
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
+    return known && w.ws_col <= LINE_WIDTH ? w.ws_col - 1 : LINE_WIDTH;
+}
+
 static void draw(gm_bar *b, uint64_t done, double now)
 {
-    char bytes[16], speed[16];
+    char bytes[16], speed[16], line[LINE_WIDTH + 1];
     const double share = (double)done / (double)b->total;
     const int filled = (int)(share * BAR_WIDTH);
     b->drawn = true;
     b->drawn_s = now;
-    fprintf(stderr, "\r%s [%.*s%*s] %3.0f%% %s %s/s\033[K", b->what, filled,
-            "==============================", BAR_WIDTH - filled, "", 100 * share,
-            gm_size_text(done, bytes),
-            gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
+    snprintf(line, sizeof line, "%s [%.*s%*s] %3.0f%% %s %s/s", b->what, filled,
+             "==============================", BAR_WIDTH - filled, "", 100 * share,
+             gm_size_text(done, bytes),
+             gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
+    fprintf(stderr, "\r%.*s\033[K", window_width(), line);
+}
+
+static bool can_show(void)
+{
+    const char *const terminal = getenv("TERM");
+    return isatty(STDERR_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
 }
 
 void gm_bar_begin(gm_bar *b, const char *what)
 {
-    *b = (gm_bar){.what = what, .shown = isatty(STDERR_FILENO), .start_s = now_s()};
+    *b = (gm_bar){.what = what, .shown = can_show(), .start_s = now_s()};
     gm_interrupt_hold(NULL);
+}
+
+void gm_bar_show(gm_bar *b)
+{
+    if (b->shown) fprintf(stderr, "\r%.*s ...\033[K", window_width() - 4, b->what);
+    b->drawn = b->shown;
 }
 
 int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
@@ -43,7 +68,7 @@ int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
     const double now = now_s();
     b->total = total;
     if (b->shown && done < total && now - b->drawn_s >= DRAW_EVERY) draw(b, done, now);
-    if (b->drawn && done == total) fprintf(stderr, "\r%s\033[K", b->what);
+    if (b->drawn && done == total) gm_bar_show(b);
     return gm_interrupt_seen();
 }
 

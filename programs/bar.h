@@ -3,8 +3,8 @@
 #define GM_PROGRAMS_BAR_H
 
 /* A progress bar on standard error, where that is a terminal; elsewhere nothing is
- * shown, nor of work that is done when it is first told of. While the work lasts,
- * Ctrl-C cancels it.
+ * shown, nor at a terminal that cannot go back in its line (TERM=dumb), nor of work
+ * that is done when it is first told of. While the work lasts, Ctrl-C cancels it.
  *
  *     gm_bar b;
  *     gm_bar_begin(&b, "loading");
@@ -17,7 +17,7 @@
 
 typedef struct gm_bar {
     const char *what; /* stands before the bar */
-    bool shown;       /* standard error is a terminal */
+    bool shown;       /* standard error is a terminal that can show it */
     bool drawn;
     double start_s, drawn_s;
     uint64_t total; /* as it was told last */
@@ -25,6 +25,8 @@ typedef struct gm_bar {
 
 /* `what` must live until the end. */
 void gm_bar_begin(gm_bar *b, const char *what);
+/* Shows "what ...", for work that tells nothing until it has ended. */
+void gm_bar_show(gm_bar *b);
 /* A gm_progress_fn. */
 int gm_bar_tell(void *bar, uint64_t done, uint64_t total);
 /* Seconds since it began. */

@@ -3,18 +3,22 @@
  * which is printed as soon as it is there, for a table may take minutes. A row has
  * what was done in a second, what the machine could do at best, measured in
  * between, and the share; a share above 100% means that one of the two is wrong,
- * so it is shown as it is. */
+ * so it is shown as it is. Weights that a cache holds are not read from memory, whose
+ * roof then says nothing and is left out. */
 
 #include "commands.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bar.h"
 #include "interrupt.h"
+#include "machine.h"
 #include "session.h"
 
 typedef struct test_args {
@@ -77,7 +81,10 @@ static const gm_argrow test_rows[] = {
 };
 
 static const gm_argrow csv_rows[] = {
-    {.name = "csv", .kind = GM_ARG_FLAG, .help = "print lines of comma-separated values"},
+    {.name = "csv",
+     .kind = GM_ARG_FLAG,
+     .help = "print lines of comma-separated values; behind those of\n"
+             "a file that is there (>>) without the columns' names"},
     {0},
 };
 
@@ -108,21 +115,6 @@ typedef struct row {
 } row;
 
 /* ---- what is measured ------------------------------------------------------------------ */
-
-static void find_machine(char name[80])
-{
-    FILE *const f = fopen("/proc/cpuinfo", "r");
-    char line[512];
-    snprintf(name, 80, "unknown CPU");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *const colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-        const char *const value = colon + 1 + strspn(colon + 1, " ");
-        snprintf(name, 80, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
-    }
-    if (f) fclose(f);
-}
 
 /* "q4_0", or "q4_0+q8_0" where the embedding has another type than most of the rest. */
 static int find_type(bench *b)
@@ -163,7 +155,7 @@ static int look_around(bench *b)
     b->backend.size = sizeof b->backend;
     if (gm_backend_describe(&engine, b->opts->general.verbose, &b->backend, &err) != GM_OK)
         return gm_say_failed("%s", err.msg);
-    find_machine(b->machine);
+    gm_machine_name(b->machine);
     return find_type(b);
 }
 
@@ -213,8 +205,12 @@ static void print_csv_text(const char *text)
     gm_out_bytes("\",", 2);
 }
 
+/* Not once more behind what --csv >> FILE has written before. */
 static void print_csv_head(void)
 {
+    struct stat st;
+    const bool appends = fcntl(STDOUT_FILENO, F_GETFL) & O_APPEND;
+    if (appends && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) return;
     gm_out_printf("commit,machine,model,type,bytes,backend,isa,threads,kv_type,test,prompt,decode,"
                   "depth,batch,reps,tok_s,gb_s,gop_s,roof_gb_s,roof_gop_s,share,spread,hash,"
                   "check\n");
@@ -286,15 +282,15 @@ static int run_test(bench *b, const gm_bench_opts *o)
     gm_bench_opts opts = *o;
     opts.engine.progress = tell_load;
     opts.engine.progress_ctx = &bar;
-    const bool terminal = isatty(STDERR_FILENO);
-    if (terminal) fprintf(stderr, "\r%s ...\033[K", w.name);
     gm_bar_begin(&bar, w.name);
+    gm_bar_show(&bar);
     const gm_status status = gm_bench_run(b->session.model, &opts, &w.r, &err);
     const bool interrupted = gm_bar_end(&bar);
-    if (terminal) fputs("\r\033[K", stderr);
     if (interrupted) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) return gm_say_failed("%s (%s)", err.msg, w.name);
-    const double roof = o->prompt ? w.r.roof_gop_s : w.r.roof_gb_s;
+    const double roof = o->prompt                        ? w.r.roof_gop_s
+                        : gm_session_cached(&b->session) ? 0
+                                                         : w.r.roof_gb_s;
     w.share = roof > 0 ? (o->prompt ? w.r.gop_s : w.r.gb_s) / roof : (double)NAN;
     if (b->opts->general.json)
         gm_outjson_append(b->rows, row_json(&w));
@@ -383,8 +379,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     bench b = {.opts = opts};
     int code = gm_engine_args_check(self, &b.opts->engine);
-    if (code == GM_EXIT_OK && words->n)
-        code = gm_args_refuse(self, "there is a word, %.80s; expected options only", words->at[0]);
+    if (code == GM_EXIT_OK)
+        code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
     if (code == GM_EXIT_OK && b.opts->csv && b.opts->general.json)
         code = gm_args_refuse(self, "--csv and --json are two formats, expected one");
     if (code == GM_EXIT_OK && measures_nothing(&b.opts->test))
@@ -404,8 +400,9 @@ const gm_command gm_cmd_bench = {
         "\"decode 64 @1024 x8\" makes 64 tokens for each of 8 sequences that begin 1024 deep.\n"
         "tok/s counts the tokens of all sequences. GB/s are bytes of weights and KV cache read,\n"
         "Gop/s operations of products; roof is the most that this machine reached of either,\n"
-        "measured in between. The spread is (slowest - fastest) / median. The same computation\n"
-        "has the same logits hash. docs/PERF.md says more.\n"
+        "measured in between, and left out where a cache holds the weights. The spread is\n"
+        "(slowest - fastest) / median. The same computation has the same logits hash.\n"
+        "docs/PERF.md says more.\n"
         "--json prints "
         "{\"commit\":..,\"machine\":..,..,\"tests\":[{\"test\":..,\"tok_s\":..,..},..]}.",
     .examples = "gemmule bench\n"

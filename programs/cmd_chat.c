@@ -16,6 +16,7 @@
 
 #include "answer.h"
 #include "console.h"
+#include "hint.h"
 #include "interrupt.h"
 #include "sampling.h"
 #include "session.h"
@@ -131,19 +132,6 @@ static gm_request_opts make_request(const chat *c)
     return request;
 }
 
-/* What the reader of an answer should know. */
-static void say_about(chat *c, const gm_answer *a, const gm_request_opts *request)
-{
-    const gm_event *const end = &a->end;
-    if (c->opts->general.verbose) gm_answer_say_facts(a, &c->session);
-    if (end->reason == GM_END_LENGTH && end->n_answer != request->max_tokens) {
-        gm_say_note("the answer is cut: %" PRIu32 " tokens of conversation and %" PRIu32
-                    " of answer fill the context of %" PRIu32
-                    " (/reset begins anew, --ctx sets the context)",
-                    end->n_prompt, end->n_answer, gm_engine_ctx(c->session.engine));
-    }
-}
-
 static int message_answer(chat *c, const char *text, size_t len)
 {
     const size_t n_before = c->n_messages;
@@ -152,7 +140,9 @@ static int message_answer(chat *c, const char *text, size_t len)
     int code = conversation_encode(c);
     const gm_request_opts request = make_request(c);
     if (code == GM_EXIT_OK) code = gm_answer_stream(&a, &c->session, &request);
-    if (a.end.kind == GM_EVENT_END) say_about(c, &a, &request);
+    if (a.end.kind == GM_EVENT_END && c->opts->general.verbose)
+        gm_answer_say_facts(&a, &c->session);
+    gm_answer_say_cut(&a, &c->session, "/reset begins anew, ");
     if (code == GM_EXIT_OK || (code == GM_EXIT_INTERRUPTED && a.text.len)) {
         messages_add(c, "assistant", a.text.p ? a.text.p : "", a.text.len);
         c->n_answer += a.end.n_answer;
@@ -218,7 +208,7 @@ static int quit(chat *c, const char *text)
 static const struct slash {
     const char *name;
     const char *value; /* what stands behind it, NULL for nothing */
-    const char *help;
+    const char *help;  /* NULL: another name, not listed; these come last */
     int (*run)(chat *c, const char *text);
 } slashes[] = {
     {"/help", NULL, "show this", help},
@@ -227,6 +217,9 @@ static const struct slash {
      set_system},
     {"/stats", NULL, "tokens, context and speed", stats},
     {"/quit", NULL, "end, as Ctrl-D does", quit},
+    {"/exit", NULL, NULL, quit},
+    {"/bye", NULL, NULL, quit},
+    {"/?", NULL, NULL, help},
 };
 #define N_SLASHES (sizeof slashes / sizeof slashes[0])
 
@@ -234,7 +227,7 @@ static int help(chat *c, const char *text)
 {
     (void)c;
     (void)text;
-    for (size_t i = 0; i < N_SLASHES; i++) {
+    for (size_t i = 0; i < N_SLASHES && slashes[i].help; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s%s", slashes[i].name,
                  slashes[i].value ? slashes[i].value : "");
@@ -257,9 +250,16 @@ static int slash_run(chat *c, const char *line)
         return gm_say_failed("%s takes nothing behind it (to send it as a message: //%.*s)",
                              s->name, (int)len - 1, line + 1);
     }
-    return gm_say_failed(
-        "there is no command %.*s (/help lists them; to send it as a message: //%.*s)",
-        len < 80 ? (int)len : 80, line, len < 80 ? (int)len - 1 : 79, line + 1);
+    char name[80];
+    const char *names[N_SLASHES];
+    for (size_t i = 0; i < N_SLASHES; i++)
+        names[i] = slashes[i].name;
+    snprintf(name, sizeof name, "%.*s", len < 80 ? (int)len : 79, line);
+    const char *const meant = gm_hint_find(name, names, N_SLASHES);
+    return gm_say_failed("there is no command %s%s%s%s (/help lists them; to send it as a message: "
+                         "//%s)",
+                         name, meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "",
+                         name + 1);
 }
 
 /* ---- the command ----------------------------------------------------------------------- */
@@ -319,9 +319,9 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     chat c = {.opts = opts};
     int code = gm_end_args_check(self, &c.opts->end);
     if (code == GM_EXIT_OK) code = gm_engine_args_check(self, &c.opts->engine);
-    if (code == GM_EXIT_OK && words->n)
-        code = gm_args_refuse(self, "there is a word, %.80s; messages are typed or piped",
-                              words->at[0]);
+    if (code == GM_EXIT_OK)
+        code = gm_args_no_words(self, words,
+                                "messages are typed or piped, and a model goes behind -m");
     if (code == GM_EXIT_OK) code = open_all(&c);
     if (code == GM_EXIT_OK) code = converse(&c);
     gm_console_close(&c.console);

@@ -18,6 +18,9 @@ typedef struct compare_opts {
     gm_general_args general;
 } compare_opts;
 
+/* A perplexity that no text gives which is like what the model has learnt from. */
+#define ALARMING 1000
+
 static const gm_argrow compare_rows[] = {
     {.name = "text",
      .value = "FILE",
@@ -134,6 +137,11 @@ static int compare(const pair *p, const compare_opts *o, const gm_bytes *text)
     else
         print_table(p, &r);
     gm_out_flush();
+    if (!o->text.text && r.side[0].perplexity > ALARMING) {
+        gm_say_note(
+            "A expects little of the text that is built in; with --text FILE both read what "
+            "they are for");
+    }
     if (o->general.verbose) gm_say_fact("seconds", "%.1f", gm_bar_seconds(&bar));
     return GM_EXIT_OK;
 }
@@ -145,8 +153,6 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_bytes text = {0};
     gm_err err = {0};
     int code = gm_engine_args_check(self, &o->engine);
-    if (code == GM_EXIT_OK && words->n != 2)
-        code = gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
     if (code == GM_EXIT_OK && o->text.text) code = gm_text_read(o->text.text, &text);
     for (int i = 0; i < 2 && code == GM_EXIT_OK; i++) {
         p.path[i] = words->at[i];
@@ -179,5 +185,6 @@ const gm_command gm_cmd_compare = {
                 "gemmule inspect big.gguf | gemmule compare big.gguf small.gguf --text - --json",
     .groups = groups,
     .opts_size = sizeof(compare_opts),
+    .n_words = 2,
     .run = run,
 };

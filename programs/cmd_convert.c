@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "bar.h"
 #include "gemmule_tools.h"
@@ -26,8 +27,8 @@ static const gm_argrow convert_rows[] = {
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(convert_opts, head_type),
-     .help = "of the head, which mostly is the embedding too\n"
-             "(default: the mix's; q6_k where the type is smaller)"},
+     .help = "one type for the head, which mostly is the embedding\n"
+             "too (default: the mix's; q6_k where the type is smaller)"},
     {.name = "calibrate",
      .value = "TEXT",
      .kind = GM_ARG_TEXT,
@@ -45,7 +46,7 @@ static const gm_argrow convert_rows[] = {
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(convert_opts, threads),
      .whole = {1, 1024},
-     .help = "(default: one a physical core)"},
+     .help = "number of threads (default: one for each physical core)"},
     {.name = "force",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(convert_opts, force),
@@ -148,6 +149,7 @@ static int run_job(job *j)
     gm_importance_free(j->importance);
     const double seconds = gm_bar_seconds(&j->bar);
     gm_bar_end(&j->bar);
+    if (status == GM_E_CANCEL) gm_say_failed("stopped; nothing was written");
     if (status == GM_E_CANCEL) return GM_EXIT_INTERRUPTED;
     if (status != GM_OK) return fail(status, &err);
     char speed[16];
@@ -158,13 +160,23 @@ static int run_job(job *j)
     return GM_EXIT_OK;
 }
 
+/* Whoever writes only a type behind the source has meant --type. */
+static int check_options(const gm_command *self, const convert_opts *o, const char *path)
+{
+    for (size_t i = 0; gm_convert_type(i, NULL); i++) {
+        if (strcasecmp(gm_convert_type(i, NULL), path) == 0)
+            return gm_args_refuse(self, "OUT.gguf is %s, which is a type: --type %s", path, path);
+    }
+    if (o->text && o->plain)
+        return gm_args_refuse(self, "--plain looks at no text, expected it or --calibrate");
+    return gm_threads_check(self, &o->threads);
+}
+
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     const convert_opts *const o = opts;
-    if (words->n != 2)
-        return gm_args_refuse(self, "%zu words are given, expected two: %s", words->n, self->words);
-    if (o->text && o->plain)
-        return gm_args_refuse(self, "--plain looks at no text, expected it or --calibrate");
+    const int mistake = check_options(self, o, words->at[1]);
+    if (mistake != GM_EXIT_OK) return mistake;
     job j = {.source = words->at[0], .path = words->at[1], .opts = gm_convert_opts_default()};
     gm_bytes text = {0};
     int code = o->text ? gm_text_read(o->text, &text) : GM_EXIT_OK;
@@ -197,5 +209,6 @@ const gm_command gm_cmd_convert = {
                 "gemmule convert gemma-3-1b-it small.gguf --type q3_k --calibrate letters.txt",
     .groups = groups,
     .opts_size = sizeof(convert_opts),
+    .n_words = 2,
     .run = run,
 };

@@ -16,6 +16,7 @@
 #include "session.h"
 
 typedef struct inspect_opts {
+    gm_model_args model;
     bool plan;
     gm_general_args general;
 } inspect_opts;
@@ -30,6 +31,7 @@ static const gm_argrow inspect_rows[] = {
 };
 
 static const gm_arggroup groups[] = {
+    {"Model", gm_model_rows, offsetof(inspect_opts, model)},
     {"What to show", inspect_rows, 0},
     {"Output", gm_general_rows, offsetof(inspect_opts, general)},
     {0},
@@ -376,10 +378,11 @@ static void print_json(const report *r)
 
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
-    (void)self;
     const inspect_opts *const o = opts;
     report r = {0};
-    const int code = gather(&r, words->n ? words->at[0] : NULL, o->plan);
+    if (words->n && o->model.path)
+        return gm_args_refuse(self, "there are a FILE and -m, expected one model");
+    const int code = gather(&r, words->n ? words->at[0] : o->model.path, o->plan);
     if (code == GM_EXIT_OK && o->general.json)
         print_json(&r);
     else if (code == GM_EXIT_OK && o->plan)
@@ -404,7 +407,7 @@ const gm_command gm_cmd_inspect = {
                 "gemmule inspect --plan",
     .groups = groups,
     .opts_size = sizeof(inspect_opts),
-    .one_word = true,
+    .n_words = 1,
     .may_lack_it = true,
     .run = run,
 };

@@ -134,7 +134,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     int code = gm_engine_args_check(self, &o->engine);
     if (code == GM_EXIT_OK && o->prompt.tokens.n && words->n)
         code = gm_args_refuse(self, "--tokens is the prompt; there are words beside it");
-    if (code == GM_EXIT_OK && o->prompt.tokens.n == 0) code = gm_prompt_read(self, words, &text);
+    if (code == GM_EXIT_OK && o->prompt.tokens.n == 0)
+        code = gm_prompt_read(self, words, &o->model, &text);
     if (code == GM_EXIT_OK) code = logits(&s, o, &text);
     gm_bytes_free(&text);
     gm_session_close(&s);
@@ -146,7 +147,9 @@ const gm_command gm_cmd_logits = {
     .summary = "show the likeliest next tokens of a prompt",
     .words = "[PROMPT ...]",
     .about =
-        "The prompt is the words given, with blanks between them, or else all of standard input,\n"
+        "The prompt is the words given, with blanks between them, or else all of standard input; a "
+        "-\n"
+        "behind the words adds standard input, below an empty line,\n"
         "byte for byte, as in gemmule tokenize; or the ids of --tokens. Shown are the natural\n"
         "logarithm of each token's probability and the probability itself, before temperature\n"
         "and penalties, computed exactly by the slow ref backend unless --backend says otherwise.\n"

@@ -83,6 +83,7 @@ static int answer_prompt(gm_session *s, const run_opts *o, const gm_bytes *text)
     request.n_ids = s->ids.n;
     request.flags = o->general.verbose ? GM_REQUEST_HASH : 0;
     code = gm_answer_stream(&a, s, &request);
+    gm_answer_say_cut(&a, s, "");
     if (o->general.verbose && a.end.kind == GM_EVENT_END) gm_answer_say_facts(&a, s);
     gm_bytes_free(&a.text);
     return code;
@@ -107,7 +108,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_bytes text = {0};
     int code = check_options(self, o);
     if (code == GM_EXIT_OK) code = gm_engine_args_check(self, &o->engine);
-    if (code == GM_EXIT_OK) code = gm_prompt_read(self, words, &text);
+    if (code == GM_EXIT_OK) code = gm_prompt_read(self, words, &o->model, &text);
     if (code == GM_EXIT_OK && text.len == 0 && !o->prompt.raw)
         code = gm_args_refuse(self, "the prompt is empty");
     if (code == GM_EXIT_OK) code = answer_prompt(&s, o, &text);
@@ -121,12 +122,16 @@ const gm_command gm_cmd_run = {
     .summary = "answer one prompt",
     .words = "[PROMPT ...]",
     .about =
-        "The prompt is the words given, with blanks between them, or else all of standard input.\n"
+        "The prompt is the words given, with blanks between them, or else all of standard input; a "
+        "-\n"
+        "behind the words adds standard input, below an empty line.\n"
         "Standard output has the answer as it is made and always ends with a newline; everything\n"
         "else goes to standard error. Ctrl-C ends the answer.\n"
         "--json prints, at the end, {\"model\":..,\"text\":..,\"tokens\":..,\"prompt_tokens\":..,\n"
-        "\"finish_reason\":\"stop\"|\"length\"|\"cancel\",\"seed\":..}.",
+        "\"finish_reason\":\"stop\"|\"length\"|\"cancel\",\"seed\":..,\"cached_tokens\":..,\n"
+        "\"prefill\":{\"seconds\":..,\"tok_s\":..},\"decode\":{\"seconds\":..,\"tok_s\":..}}.",
     .examples = "gemmule run \"Tell me a story about a fox and a lantern\"\n"
+                "gemmule inspect | gemmule run \"What is this?\" - --max-tokens 50\n"
                 "echo \"Say hello\" | gemmule run --temp 0 --max-tokens 50 -v\n"
                 "gemmule run --raw \"Once upon a time\" --seed 7 --max-tokens 50 --json",
     .groups = groups,

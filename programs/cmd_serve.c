@@ -40,30 +40,30 @@ static const gm_argrow listen_rows[] = {
      .value = "ADDRESS",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(listen_args, host),
-     .help = "to listen on (default: 127.0.0.1, this machine only;\n"
-             "0.0.0.0: everybody who can reach it)"},
+     .help = "address to listen on (default: 127.0.0.1, this machine\n"
+             "only; 0.0.0.0: everybody who can reach it)"},
     {.name = "port",
      .value = "N",
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(listen_args, port),
      .whole = {0, 65535},
-     .help = "to listen on (default: 8006; 0: any that is free)"},
+     .help = "port to listen on (default: 8006; 0: any that is free)"},
     {.name = "model-name",
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(listen_args, name),
-     .help = "under which it answers (default: the file's own)"},
+     .help = "name of the model for clients (default: the file's own)"},
     {.name = "api-key",
      .value = "KEY",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(listen_args, key),
-     .help = "that requests must bring; other users of this machine\n"
-             "can see it in the list of processes"},
+     .help = "key that requests must bring; other users of this\n"
+             "machine can see it in the list of processes"},
     {.name = "api-key-file",
      .value = "FILE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(listen_args, key_file),
-     .help = "of keys, one a line; read again on SIGHUP"},
+     .help = "file of keys, one a line; read again on SIGHUP"},
     {.name = "tls-cert",
      .value = "FILE",
      .kind = GM_ARG_TEXT,
@@ -102,21 +102,21 @@ static const gm_argrow load_rows[] = {
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(load_args, timeout),
      .whole = {1, 86400},
-     .help = "that a request may take, and that those which run may\n"
-             "take to finish after SIGTERM (default: 600)"},
+     .help = "longest time for a request, and for those that run to\n"
+             "finish after SIGTERM (default: 600)"},
     {.name = "memory",
      .value = "MB",
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(load_args, memory),
      .whole = {1, UINT32_MAX},
-     .help = "for weights, KV cache, kept beginnings and scratch\n"
+     .help = "limit for weights, KV cache, kept beginnings and scratch\n"
              "together (default: what --parallel and --ctx need)"},
     {.name = "cache-dir",
      .value = "FOLDER",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(load_args, cache_dir),
-     .help = "in which what was computed for prompts outlives the\n"
-             "server; as private as the prompts are"},
+     .help = "folder that keeps what was computed for prompts across\n"
+             "restarts; as private as the prompts are"},
     {0},
 };
 
@@ -229,8 +229,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_session session = {0};
     gm_server *server = NULL;
     gm_err err = {0};
-    if (words->n) return gm_args_refuse(self, "%.80s is no option", words->at[0]);
-    int code = gm_engine_args_check(self, &o->engine);
+    int code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
+    if (code == GM_EXIT_OK) code = gm_engine_args_check(self, &o->engine);
     if (code != GM_EXIT_OK) return code;
     gm_interrupt_hand();
     const gm_server_opts so = server_opts(o);

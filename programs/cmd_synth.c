@@ -24,13 +24,13 @@ static const gm_argrow synth_rows[] = {
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(synth_opts, type),
-     .help = "of the layers' matrices: f32, bf16, q8_0, q4_0,\n"
+     .help = "type of the layers' matrices: f32, bf16, q8_0, q4_0,\n"
              "q4_k and others (default: q8_0)"},
     {.name = "head-type",
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(synth_opts, head_type),
-     .help = "of the embedding (default: the same as --type)"},
+     .help = "type of the embedding (default: the same as --type)"},
     {.name = "seed",
      .value = "N",
      .kind = GM_ARG_WHOLE,
@@ -74,7 +74,10 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_bar_begin(&bar, "writing");
     const gm_status status = gm_synth_write(words->at[0], &synth, &err);
     const bool interrupted = gm_bar_end(&bar);
-    if (status == GM_E_CANCEL && interrupted) return GM_EXIT_INTERRUPTED;
+    if (status == GM_E_CANCEL && interrupted) {
+        gm_say_failed("stopped; nothing was written");
+        return GM_EXIT_INTERRUPTED;
+    }
     if (status != GM_OK) {
         const bool usage = status == GM_E_ARG;
         gm_say_failed("%s%s", err.msg,
@@ -101,6 +104,6 @@ const gm_command gm_cmd_synth = {
                 "gemmule synth speed.gguf --size 270m --type q4_0 --head-type q8_0",
     .groups = groups,
     .opts_size = sizeof(synth_opts),
-    .one_word = true,
+    .n_words = 1,
     .run = run,
 };

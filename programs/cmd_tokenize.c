@@ -47,10 +47,11 @@ static int tokenize(gm_session *s, const tokenize_opts *o, const gm_bytes *text)
 
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
+    const tokenize_opts *const o = opts;
     gm_session s = {0};
     gm_bytes text = {0};
-    int code = gm_prompt_read(self, words, &text);
-    if (code == GM_EXIT_OK) code = tokenize(&s, opts, &text);
+    int code = gm_prompt_read(self, words, &o->model, &text);
+    if (code == GM_EXIT_OK) code = tokenize(&s, o, &text);
     gm_bytes_free(&text);
     gm_session_close(&s);
     return code;
@@ -61,7 +62,9 @@ const gm_command gm_cmd_tokenize = {
     .summary = "show the tokens of a text",
     .words = "[TEXT ...]",
     .about =
-        "The text is the words given, with blanks between them, or else all of standard input,\n"
+        "The text is the words given, with blanks between them, or else all of standard input; a "
+        "-\n"
+        "behind the words adds standard input, below an empty line,\n"
         "byte for byte. It is taken as it is, without the chat format, and begins with the\n"
         "beginning-of-text token. --json prints {\"tokens\":[{\"id\":2,\"piece\":\"<bos>\"},...]}.",
     .examples = "gemmule tokenize \"Hello, world\"\n"

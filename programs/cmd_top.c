@@ -7,11 +7,12 @@
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,24 +36,24 @@ static const gm_argrow top_rows[] = {
      .value = "ADDRESS",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(top_args, host),
-     .help = "of the server (default: 127.0.0.1)"},
+     .help = "address of the server (default: 127.0.0.1)"},
     {.name = "port",
      .value = "N",
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(top_args, port),
      .whole = {1, 65535},
-     .help = "of the server (default: 8006)"},
+     .help = "port of the server (default: 8006)"},
     {.name = "api-key",
      .value = "KEY",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(top_args, key),
-     .help = "where it asks for one"},
+     .help = "key, where the server asks for one"},
     {.name = "interval",
      .value = "SECONDS",
      .kind = GM_ARG_REAL,
      .offset = offsetof(top_args, interval),
      .real = {0.1, 3600},
-     .help = "between two looks (default: 1)"},
+     .help = "time between two looks (default: 1)"},
     {.name = "once",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(top_args, once),
@@ -89,6 +90,9 @@ static int connect_to(const char *host, const char *port)
     return fd;
 }
 
+/* Of a server that is there and does not answer in HTTP. */
+#define NO_HTTP (-1)
+
 /* The body of a path; false where the server cannot be reached or answers otherwise than with 200. */
 static bool fetch(const top_args *a, const char *path, gm_bytes *out, int *status)
 {
@@ -98,6 +102,7 @@ static bool fetch(const top_args *a, const char *path, gm_bytes *out, int *statu
     snprintf(port, sizeof port, "%u", a->port.given ? (unsigned)a->port.whole : 8006);
     const int fd = connect_to(a->host ? a->host : "127.0.0.1", port);
     if (fd < 0) return false;
+    *status = NO_HTTP;
     const int len = snprintf(
         request, sizeof request, "GET %s HTTP/1.0\r\nHost: gemmule\r\n%s%.500s%s\r\n", path,
         a->key ? "Authorization: Bearer " : "", a->key ? a->key : "", a->key ? "\r\n" : "");
@@ -239,6 +244,11 @@ static int refuse(const top_args *a, int status)
     const char *const host = a->host ? a->host : "127.0.0.1";
     const unsigned port = a->port.given ? (unsigned)a->port.whole : 8006;
     if (status == 401) return gm_say_failed("the server asks for a key: --api-key KEY");
+    if (status == NO_HTTP)
+        return gm_say_failed(
+            "what answers at %.80s:%u does not speak plain HTTP, and top no other; a "
+            "server with --tls-cert cannot be watched",
+            host, port);
     if (status == 0)
         return gm_say_failed("no server answers at http://%.80s:%u (--host, --port)", host, port);
     return gm_say_failed("the server at %.80s:%u answers with %d, expected 200", host, port,
@@ -269,6 +279,36 @@ static void read_health(const top_args *a, char *out, size_t size)
     gm_bytes_free(&text);
 }
 
+/* Waits for the next look; false when q or Ctrl-C ends it. The terminal gives keys at once only
+ * here, so that it is as it was whatever ends the process elsewhere. */
+static bool wait_for(double seconds, bool screen)
+{
+    struct termios before, keys;
+    const bool typed = screen && isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
+    char key = 0;
+    if (typed) {
+        keys = before;
+        keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+    }
+    for (; seconds > 0 && key != 'q' && !gm_interrupt_seen(); seconds -= 0.1) {
+        struct pollfd in = {.fd = typed ? STDIN_FILENO : -1, .events = POLLIN};
+        const int slice = (int)(1000 * fmin(seconds, 0.1));
+        if (poll(&in, 1, slice) > 0 && read(STDIN_FILENO, &key, 1) != 1) key = 'q';
+    }
+    if (typed) tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    return key != 'q' && !gm_interrupt_seen();
+}
+
+/* On a screen it begins at the top, and lines end where the window does. */
+static void draw(const look *before, const look *now, const char *health, bool screen)
+{
+    if (screen) gm_out_printf("\033[H\033[J\033[?7l");
+    show(before, now, health);
+    if (screen) gm_out_printf("\033[?7h");
+    gm_out_flush();
+}
+
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     const top_args *const a = &((const top_opts *)opts)->top;
@@ -277,22 +317,18 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     look looks[2] = {{{0}, 0}};
     char health[400];
     int status = 0;
-    if (words->n) return gm_args_refuse(self, "%.80s is no option", words->at[0]);
+    const int code = gm_args_no_words(self, words, "expected options only");
+    if (code != GM_EXIT_OK) return code;
     bool ok = take_look(a, &looks[0], &status);
     gm_interrupt_hold(NULL);
     for (int i = 1; ok && !gm_interrupt_seen(); i ^= 1) {
-        const struct timespec pause = {(time_t)interval,
-                                       (long)((interval - floor(interval)) * 1e9)};
-        nanosleep(&pause, NULL);
-        if (gm_interrupt_seen() || !(ok = take_look(a, &looks[i], &status))) break;
+        if (!wait_for(interval, screen) || !(ok = take_look(a, &looks[i], &status))) break;
         read_health(a, health, sizeof health);
-        if (screen) gm_out_printf("\033[H\033[J");
-        show(&looks[!i], &looks[i], health);
-        if (!screen && !a->once) gm_out_printf("\n");
-        gm_out_flush();
+        draw(&looks[!i], &looks[i], health, screen);
         if (a->once) break;
+        if (!screen) gm_out_printf("\n");
     }
-    gm_interrupt_release();
+    if (gm_interrupt_release() && screen) gm_out_printf("\n"); /* behind the terminal's ^C */
     gm_bytes_free(&looks[0].text);
     gm_bytes_free(&looks[1].text);
     return ok ? GM_EXIT_OK : refuse(a, status);
@@ -305,7 +341,7 @@ const gm_command gm_cmd_top = {
     .about =
         "Shows what a server does now: who runs and waits, speeds, times, KV cache, GPU. On a\n"
         "terminal the picture is drawn again every second, elsewhere one follows the other;\n"
-        "Ctrl-C ends it. It reads /metrics over plain HTTP.",
+        "q or Ctrl-C ends it. It reads /metrics over plain HTTP.",
     .examples = "gemmule top\n"
                 "gemmule top --port 8006 --once",
     .groups = groups,

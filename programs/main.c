@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "gemmule_tools.h"
+#include "hint.h"
 #include "interrupt.h"
 #include "output.h"
 
@@ -26,9 +27,15 @@ static const gm_command *command_find(const char *name)
     return NULL;
 }
 
+/* Names the command that may have been meant. */
 static int refuse(const char *what, const char *name)
 {
-    gm_say_failed("%s%.80s (see gemmule --help)", what, name);
+    const char *names[N_COMMANDS + 1] = {"--version"};
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i + 1] = commands[i]->name;
+    const char *const meant = gm_hint_find(name, names, N_COMMANDS + 1);
+    gm_say_failed("%s%.80s%s%s%s (see gemmule --help)", what, name,
+                  meant ? "; did you mean gemmule " : "", meant ? meant : "", meant ? "?" : "");
     return GM_EXIT_USAGE;
 }
 

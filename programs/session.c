@@ -7,13 +7,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bar.h"
 #include "bundled.h"
 #include "interrupt.h"
+#include "machine.h"
 
 /* ---- options ------------------------------------------------------------------------- */
 
@@ -35,38 +39,41 @@ const gm_argrow gm_engine_rows[] = {
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(gm_engine_args, ctx),
      .whole = {2, UINT32_MAX},
-     .help = "tokens of prompt and answer together (default: what\n"
-             "the model was made for, at most 4096)"},
+     .help = "size of the context: tokens of prompt and answer\n"
+             "together (default: what the model was made for, at\n"
+             "most 4096)"},
     {.name = "backend",
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, backend),
-     .help = "what computes; gemmule --version lists them\n"
-             "(default: auto, the best here; logits: ref)"},
+     .help = "what runs the model: CPU, GPU or an exact reference;\n"
+             "gemmule --version lists them (default: auto, the best\n"
+             "here; logits: ref)"},
     {.name = "device",
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, device),
-     .help = "of the vulkan backend: a number, or a part of the\n"
-             "device's name (default: the best that is there)"},
+     .help = "which GPU, of the vulkan backend: a number, or a part\n"
+             "of its name (default: the best that is there)"},
     {.name = "threads",
      .value = "N",
      .kind = GM_ARG_WHOLE,
      .offset = offsetof(gm_engine_args, threads),
      .whole = {1, 1024},
-     .help = "that compute (default: one a physical core)"},
+     .help = "number of threads that compute (default: one for each\n"
+             "physical core)"},
     {.name = "kv-type",
      .value = "TYPE",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, kv_type),
-     .choices = "f32, f16, q8_0",
-     .help = "of the KV cache: f32, f16 or q8_0 (default: f16, and\n"
-             "f32 with a ref backend)"},
+     .choices = (const char *const[]){"f32", "f16", "q8_0", NULL},
+     .help = "number format of the KV cache: f32, f16 or q8_0\n"
+             "(default: f16, and f32 with a ref backend)"},
     {.name = "isa",
      .value = "NAME",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, isa),
-     .choices = "c, avx2, avx512",
+     .choices = (const char *const[]){"c", "avx2", "avx512", NULL},
      .help = "use vector instructions up to these: c (none), avx2\n"
              "or avx512 (default: all that the CPU has)"},
     {0},
@@ -94,7 +101,7 @@ const gm_argrow gm_general_rows[] = {
      .name = "verbose",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(gm_general_args, verbose),
-     .help = "say more"},
+     .help = "say more: what was used, tokens, speed"},
     {.letter = 'h',
      .name = "help",
      .kind = GM_ARG_FLAG,
@@ -103,8 +110,20 @@ const gm_argrow gm_general_rows[] = {
     {0},
 };
 
+int gm_threads_check(const gm_command *cmd, const gm_argnum *threads)
+{
+    const uint32_t n = gm_machine_processors();
+    if (threads->whole <= 4 * (uint64_t)n) return GM_EXIT_OK;
+    return gm_args_refuse(cmd,
+                          "--threads is %" PRIu64 ", expected at most %" PRIu32
+                          ", four for each of the machine's %" PRIu32 " processors",
+                          threads->whole, 4 * n, n);
+}
+
 int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
 {
+    const int threads = gm_threads_check(cmd, &args->threads);
+    if (threads != GM_EXIT_OK) return threads;
     const char *const name = args->backend;
     bool found = !name || strcmp(name, "auto") == 0;
     gm_bytes known = {0};
@@ -168,18 +187,61 @@ int gm_text_read(const char *path, gm_bytes *out)
     return code;
 }
 
-int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out)
+/* Whether there is text that nobody will read: in a file from its beginning on, or already in a
+ * pipe. One that stays silent is not waited for. */
+static bool stdin_has_text(void)
 {
-    const bool dash = words->n == 1 && strcmp(words->at[0], "-") == 0;
+    struct stat st;
+    int n = 0;
+    if (fstat(STDIN_FILENO, &st) != 0) return false;
+    if (S_ISREG(st.st_mode)) return st.st_size > 0 && lseek(STDIN_FILENO, 0, SEEK_CUR) == 0;
+    return S_ISFIFO(st.st_mode) && ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
+}
+
+/* A file's name, or that of a Hugging Face folder; a sentence may end in .gguf too. */
+static bool names_model(const char *word)
+{
+    const size_t len = strlen(word);
+    char *config = NULL;
+    if (len > 5 && strcasecmp(word + len - 5, ".gguf") == 0)
+        return !strchr(word, ' ') || access(word, F_OK) == 0;
+    if (asprintf(&config, "%s/config.json", word) < 0) gm_need(NULL);
+    const bool folder = access(config, F_OK) == 0;
+    free(config);
+    return folder;
+}
+
+/* Other programs take the model as their first word. */
+static int check_first(const gm_command *cmd, const gm_words *words, const gm_model_args *model)
+{
+    if (model->path || words->n == 0) return GM_EXIT_OK;
+    const char *const word = words->at[0];
+    if (names_model(word))
+        return gm_args_refuse(cmd, "%.200s: is this the model? It goes behind -m", word);
+    if (strncmp(word, "gemma", 5) == 0 && strchr(word, ':') && !strpbrk(word, " \n"))
+        gm_say_note("%.80s is read as part of the prompt; a model is a file, behind -m", word);
+    return GM_EXIT_OK;
+}
+
+int gm_prompt_read(const gm_command *cmd, const gm_words *words, const gm_model_args *model,
+                   gm_bytes *out)
+{
+    const bool dash = words->n && strcmp(words->at[words->n - 1], "-") == 0;
+    const size_t n = words->n - dash;
+    const int code = check_first(cmd, words, model);
+    if (code != GM_EXIT_OK) return code;
     if (words->n == 0 && isatty(STDIN_FILENO)) {
         return gm_args_refuse(cmd, "there is no prompt: write it behind the options or pipe it "
                                    "to standard input");
     }
-    if (words->n == 0 || dash) return gm_text_read("-", out);
-    for (size_t i = 0; i < words->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (i) gm_bytes_put(out, " ", 1);
         gm_bytes_put(out, words->at[i], strlen(words->at[i]));
     }
+    if (n && dash) gm_bytes_put(out, "\n\n", 2);
+    if (n == 0 || dash) return gm_text_read("-", out);
+    if (stdin_has_text())
+        gm_say_note("standard input is not read, since there are words; a - behind them adds it");
     return GM_EXIT_OK;
 }
 
@@ -190,11 +252,17 @@ int gm_session_open(gm_session *s, const gm_model_args *args)
     if (!args->path) s->bundled = gm_bundled_find();
     s->path = args->path ? args->path : s->bundled;
     if (!s->path) return GM_EXIT_FAILED;
+    if (s->path[0] == '\0') return gm_say_failed("-m is empty, expected a model's path");
     gm_err err = {0};
     if (gm_model_open(&s->model, s->path, &err) != GM_OK) return gm_say_failed("%s", err.msg);
     s->info.size = sizeof s->info;
     gm_model_describe(s->model, &s->info);
     return GM_EXIT_OK;
+}
+
+bool gm_session_cached(const gm_session *s)
+{
+    return s->info.weight_size <= gm_machine_cache();
 }
 
 int gm_session_start(gm_session *s, const gm_engine_args *args)
@@ -214,10 +282,14 @@ int gm_session_start(gm_session *s, const gm_engine_args *args)
 void gm_session_measure(gm_session *s)
 {
     gm_err err = {0};
+    gm_bar bar;
     if (s->roof.size) return;
     s->roof.size = sizeof s->roof;
-    if (gm_backend_describe(&s->opts, 1, &s->roof, &err) != GM_OK)
-        gm_say_note("the roof is not known: %s", err.msg);
+    gm_bar_begin(&bar, "measuring the memory's speed");
+    gm_bar_show(&bar);
+    const gm_status status = gm_backend_describe(&s->opts, 1, &s->roof, &err);
+    gm_bar_end(&bar);
+    if (status != GM_OK) gm_say_note("the roof is not known: %s", err.msg);
 }
 
 int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags)

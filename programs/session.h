@@ -27,6 +27,8 @@ extern const gm_argrow gm_engine_rows[];
 /* The same without --ctx, for a command whose context follows from something else. */
 #define GM_ENGINE_ROWS_NO_CTX (gm_engine_rows + 1)
 gm_engine_opts gm_engine_args_opts(const gm_engine_args *args);
+/* Refuses more threads than could ever help: they would wait for each other. */
+int gm_threads_check(const gm_command *cmd, const gm_argnum *threads);
 int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args);
 
 /* How text without the chat format becomes tokens. */
@@ -43,9 +45,11 @@ extern const gm_argrow gm_general_rows[];
 
 /* ---- the prompt ---------------------------------------------------------------------- */
 
-/* The words with blanks between them; all of standard input when there is no word, or only "-".
- * Free the bytes with gm_bytes_free. */
-int gm_prompt_read(const gm_command *cmd, const gm_words *words, gm_bytes *out);
+/* The words with blanks between them; all of standard input when there is no word, and behind the
+ * words and an empty line when the last of them is "-". A first word that names a model is refused
+ * where no model is given. Free the bytes with gm_bytes_free. */
+int gm_prompt_read(const gm_command *cmd, const gm_words *words, const gm_model_args *model,
+                   gm_bytes *out);
 
 /* All of a file, or of standard input where the path is "-". */
 int gm_text_read(const char *path, gm_bytes *out);
@@ -70,10 +74,12 @@ typedef struct gm_session {
 
 /* Opens the model that -m names, or else the one that comes with gemmule. */
 int gm_session_open(gm_session *s, const gm_model_args *args);
+/* Whether the CPU's cache has room for all weights, so that they are hardly read from memory. */
+bool gm_session_cached(const gm_session *s);
 /* Starts an engine for it, behind a bar; answers GM_EXIT_INTERRUPTED after a Ctrl-C. */
 int gm_session_start(gm_session *s, const gm_engine_args *args);
-/* Measures the roof that speeds are compared with, the first time: a second, and 1 GiB. Where that
- * fails it says so, and the roof stays unknown. */
+/* Measures the roof that speeds are compared with, the first time, which takes some 0.3 s. Where
+ * that fails it says so, and the roof stays unknown. */
 void gm_session_measure(gm_session *s);
 /* Appends the tokens of a text to s->ids. */
 int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags);

@@ -362,7 +362,7 @@ static gm_status place_data(part *p)
         if (e->off > room || entry_size(e) > room - e->off) {
             return gm_fail(p->c.err, GM_E_FORMAT, 0,
                            "%s: tensor %.*s has %" PRIu64 " bytes from byte %" PRIu64
-                           " of the data, which ends at byte %" PRIu64,
+                           " of the data, which ends at byte %" PRIu64 ": is the file cut short?",
                            p->c.file, GM_STR_ARG(e->name), entry_size(e), e->off, room);
         }
         e->t.data = p->data + begin + e->off;

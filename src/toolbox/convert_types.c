@@ -50,10 +50,11 @@ const char *gm_convert_type(size_t i, const char **about)
     return mix ? mix->name : t ? t->name : NULL;
 }
 
-static gm_status refuse_name(const char *what, const char *name, gm_err *err)
+/* The names that are expected are those from the given one on. */
+static gm_status refuse_name(const char *what, const char *name, size_t from, gm_err *err)
 {
     gm_strbuf known = {0};
-    for (size_t i = 0; gm_convert_type(i, NULL); i++)
+    for (size_t i = from; gm_convert_type(i, NULL); i++)
         gm_strbuf_printf(&known, " %s", gm_convert_type(i, NULL));
     gm_status status = gm_strbuf_status(&known, err);
     if (status == GM_OK) {
@@ -89,8 +90,8 @@ gm_status gm_mix_find(gm_mix *out, const char *name, const char *head_type, gm_e
         found = strcasecmp(mixes[i].name, name) == 0;
         if (found) *out = mixes[i];
     }
-    if (!found) return refuse_name("the type", name, err);
-    if (head_type && !head) return refuse_name("the head's type", head_type, err);
+    if (!found) return refuse_name("the type", name, 0, err);
+    if (head_type && !head) return refuse_name("the head's type", head_type, N_MIXES, err);
     if (head) out->head = head->id;
     return GM_OK;
 }

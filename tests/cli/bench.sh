@@ -17,7 +17,7 @@ check "columns" out_matches "${newline}test +tok/s +speed +roof +share +spread +
 check "a row of a prompt" \
     out_matches "${newline}prefill 24 +$real +$real Gop/s +$real +$real% +$real%  $hash  -$newline"
 check "a row of an answer" \
-    out_matches "${newline}decode 3 +$real +$real GB/s +$real +$real% +$real%  $hash  -$newline$"
+    out_matches "${newline}decode 3 +$real +$real GB/s +($real +$real%|- +-) +$real%  $hash  -$newline$"
 check "one line each" same "$(wc -l <"$dir/.out")" 4
 check "nothing is said elsewhere" err_is ''
 check "columns line up" same "$(tail -n 3 "$dir/.out" | awk '{ print length - length($NF) }' | sort -u | wc -l)" 1
@@ -57,14 +57,19 @@ check "the first line names the columns" out_matches "^$head$newline"
 row="[0-9a-z.-]+,\"[^\"]+\",\"$tiny\",q8_0,[0-9]+,cpu,[a-z0-9]+,[0-9]+,f16"
 n='[0-9.e+-]+'
 check "prompt" out_matches "$newline$row,prefill 24,24,0,0,1,1,$n,0,$n,$n,$n,$n,$n,$hash,$n$newline"
-check "answer" out_matches "$newline$row,decode 3,0,3,0,1,1,$n,$n,0,$n,$n,$n,$n,$hash,$n$newline$"
+check "answer" out_matches "$newline$row,decode 3,0,3,0,1,1,$n,$n,0,$n,$n,($n)?,$n,$hash,$n$newline$"
+for redirect in '>' '>>' '>>'; do
+    works bash -c "'$G' bench -m '$tiny' -p 4 -n 0 -r 1 --backend ref --csv $redirect '$dir/all.csv'"
+done
+check "the columns are named once in a file that grows" same "$(grep -c "^$head" "$dir/all.csv")" 1
+check "and have a row each time" same "$(wc -l <"$dir/all.csv")" 4
 cp "$tiny" "$dir/a\"b,c.gguf"
 works "$G" bench -m "$dir/a\"b,c.gguf" -p 4 -n 0 -r 1 --backend ref --csv
 check "names are quoted" out_has ",\"$dir/a\"\"b,c.gguf\",q8_0,"
 works "$G" "${short[@]}" --json
 check "JSON on one line" same "$(wc -l <"$dir/.out")" 1
 check "what and where" out_matches '^\{"commit":"[^"]+","machine":"[^"]+","model":"[^"]+","type":"q8_0","bytes":[0-9]+,"backend":"cpu","isa":"[^"]+","threads":[0-9]+,"kv_type":"f16","tests":\['
-check "tests" out_matches "\\{\"test\":\"decode 3\",\"prompt\":0,\"decode\":3,\"depth\":0,\"batch\":1,\"reps\":1,\"tok_s\":$n,\"gb_s\":$n,\"gop_s\":0.0,\"roof_gb_s\":$n,\"roof_gop_s\":$n,\"share\":$n,\"spread\":$n,\"hash\":\"$hash\",\"check\":null\\}\\]\\}"
+check "tests" out_matches "\\{\"test\":\"decode 3\",\"prompt\":0,\"decode\":3,\"depth\":0,\"batch\":1,\"reps\":1,\"tok_s\":$n,\"gb_s\":$n,\"gop_s\":0.0,\"roof_gb_s\":$n,\"roof_gop_s\":$n,\"share\":($n|null),\"spread\":$n,\"hash\":\"$hash\",\"check\":null\\}\\]\\}"
 works "$G" "${short[@]}" -v
 check "-v says the roof" err_has 'read roof       '
 
@@ -94,6 +99,8 @@ refused 1 'takes 5513 positions, and the model was made for 2048 (prefill 512 @5
 if command -v script >/dev/null; then
     try script -qec "'$G' bench -m '$tiny' -p 4 -n 0 -r 1 --backend ref" /dev/null
     check "a note" out_has $'\rprefill 4 ...\033[K\r\033[Kprefill 4  '
+    try env TERM=dumb script -qec "'$G' bench -m '$tiny' -p 4 -n 0 -r 1 --backend ref" /dev/null
+    check "but not where it could not go again" eval '[[ $out != *$'"'\033'"'* && $out == *"prefill 4  "* ]]'
 else
     echo "skip: script(1) is not here, so nothing was tried at a terminal"
 fi

@@ -20,7 +20,8 @@ check "change" out_matches "${newline}perplexity +[+-]$n% \+- $n%$newline"
 check "divergence" out_matches "KL divergence +mean $n \+- $n, 99% of tokens below $n, worst $n$newline"
 check "agreement" out_matches "same top token [0-9.]+% of tokens$newline"
 check "ten tensors" same "$(grep -cE '^[0-9.]+  f32 +q[46]_[0k] +' "$dir/.out")" 10
-check "nothing is said elsewhere" err_is ''
+check "random weights expect nothing of a text" err_is "gemmule: note: A expects little of the text that \
+is built in; with --text FILE both read what they are for$newline"
 works "$G" compare "$small" "$small" --ctx 64
 check "itself" out_has 'KL divergence  mean 0.000000 +- 0.000000, 99% of tokens below 0.000000, worst 0.000000'
 check "agrees" out_has 'same top token 100.00% of tokens'
@@ -56,7 +57,7 @@ check "is no text" err_has 'text: it has 0 tokens'
 check "and makes no file" test ! -e "$dir/x.gguf"
 
 # Mistakes.
-refused 2 '1 words are given, expected two: A B' "$G" compare "$original"
+refused 2 '1 word is given, expected 2: A B' "$G" compare "$original"
 refused 2 '3 words are given' "$G" compare "$original" "$small" "$small"
 refused 2 '--backend is abacus' "$G" compare "$original" "$small" --backend abacus
 refused 1 "$dir/none" "$G" compare "$original" "$dir/none"

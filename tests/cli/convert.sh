@@ -57,8 +57,11 @@ check "with its length" err_has 'gemmule: text: it has 0 tokens, expected 2'
 rm "$work"/[!s]*
 
 # The command line.
-refused 2 'expected two: SOURCE OUT.gguf' "$G" convert "$source"
+refused 2 '1 word is given, expected 2: SOURCE OUT.gguf' "$G" convert "$source"
 refused 2 'expected one of: ' "$G" convert "$source" "$work/x.gguf" --type q9
+refused 2 'OUT.gguf is Q4_0, which is a type: --type Q4_0' "$G" convert "$source" Q4_0
+refused 2 'type is "q4_k_m", expected one of: f32 ' \
+    "$G" convert "$source" "$work/x.gguf" --head-type q4_k_m
 refused 1 "$work/none" "$G" convert "$work/none" "$work/x.gguf"
 refused 1 "$work/no/x.gguf: cannot be written" "$G" convert "$source" "$work/no/x.gguf"
 refused 1 'is part of the source' "$G" convert "$source" "$source" --force
@@ -143,5 +146,6 @@ for end in INT:130 TERM:143 HUP:129 KILL:137; do
     rc=$? && kept
     check "exits with ${end#*:}" rc_is "${end#*:}"
     check "no file is left" same "$(left)" ''
+    [ $signal != INT ] || check "which is said" err_has 'gemmule: stopped; nothing was written'
 done
 finish

@@ -15,6 +15,10 @@ check "layers share a line" out_matches 'blk\.\*\.attn_q\.weight +q8_0 +\[256, 2
 check "memory" out_matches "Memory needed:$newline +context +weights +KV cache +in all$newline +2048 +5\.0 MB"
 check "that it means nothing" out_has "note     this model's weights are random"
 check "nothing is said elsewhere" err_is ''
+text=$out
+works "$G" inspect -m "$tiny"
+check "-m is another way to name it" out_is "$text"
+refused 2 'there are a FILE and -m, expected one model' "$G" inspect -m "$tiny" "$tiny"
 works "$G" inspect "$tiny" -v
 check "-v shows each layer" out_matches 'blk\.6\.attn_q\.weight +q8_0'
 check "and no star" eval '[[ $out != *"blk.*"* ]]'
@@ -63,6 +67,8 @@ for file in empty.gguf four.gguf short.gguf cut.gguf absurd.gguf text.gguf folde
         refused 1 "$dir/$file" "$G" $command "$dir/$file"
     done
 done
+
+refused 1 ': is the file cut short?' "$G" inspect "$dir/cut.gguf"
 
 # Making one.
 works "$G" synth "$dir/again.gguf"

@@ -73,13 +73,33 @@ refused 2 'there is no command frobnicate (see gemmule --help)' "$G" frobnicate
 refused 2 'there is no command frobnicate' "$G" help frobnicate
 refused 2 'unknown option --frobnicate' "$G" --frobnicate
 
+# What may have been meant: slips of the finger, and other programs' names.
+refused 2 'there is no command sreve; did you mean gemmule serve? (see gemmule --help)' "$G" sreve
+refused 2 'there is no command quantize; did you mean gemmule convert?' "$G" help quantize
+refused 2 'unknown option --verson; did you mean gemmule --version?' "$G" --verson
+refused 2 'unknown option --modle; did you mean --model? (see gemmule run --help)' "$G" run --modle x
+refused 2 'unknown option --temperature=1; did you mean --temp?' "$G" run --temperature=1 x
+refused 2 'unknown option -n; did you mean --max-tokens?' "$G" run -n 5 x
+refused 2 'unknown option -c; did you mean --ctx?' "$G" chat -c 5
+refused 2 'unknown option -t; did you mean --threads?' "$G" serve -t 5
+refused 2 'unknown option -p; PROMPT needs none before it' "$G" run -p hello
+refused 2 'unknown option -p; TEXT needs none before it' "$G" tokenize -p hello
+refused 2 'unknown option --ctx (see' "$G" bench --ctx 5
+refused 2 "unknown option --$(printf 'x%.0s' {1..200} | cut -c1-78) (see" "$G" run "--$(printf 'x%.0s' {1..200})"
+
 refused 2 'run: unknown option --foo (see gemmule run --help)' "$G" run --foo
 refused 2 'unknown option -x' "$G" run -x
 refused 2 'unknown option -vx' "$G" run -vx -m "$tiny" hi
 refused 2 '--json takes no value' "$G" run --json=yes -m "$tiny" hi
 refused 2 '--temp needs a value: X' "$G" run -m "$tiny" hi --temp
-refused 2 '2 words are given, expected one: [FILE]' "$G" inspect a b
+refused 2 '2 words are given, expected 1: [FILE]' "$G" inspect a b
 refused 2 'synth: OUT.gguf is missing' "$G" synth
+refused 2 'convert: SOURCE OUT.gguf are missing' "$G" convert
+for command in serve bench chat; do
+    refused 2 "$command: there is a word, x.gguf; " "$G" $command x.gguf
+    check "where a model goes" err_has 'model '
+    check "behind -m" err_has 'behind -m'
+done
 refused 2 '--backend is abacus, expected one of auto, ' "$G" run -m "$tiny" --backend abacus hi
 refused 2 '--backend is abacus' "$G" logits -m "$tiny" --backend abacus hi
 for command in run logits; do
@@ -87,7 +107,11 @@ for command in run logits; do
         refused 2 "--kv-type is $bad, expected one of f32, f16, q8_0" \
             "$G" $command -m "$tiny" "--kv-type=$bad" hi
     done
+    works "$G" $command -m "$tiny" --kv-type Q8_0 --isa C --threads 1 hi
     refused 2 '--isa is sse, expected one of c, avx2, avx512' "$G" $command -m "$tiny" --isa sse hi
+    n=$(getconf _NPROCESSORS_ONLN)
+    refused 2 "--threads is $((4 * n + 1)), expected at most $((4 * n)), four for each of the machine's $n" \
+        "$G" $command -m "$tiny" --threads $((4 * n + 1)) hi
     refused 2 '--threads is 0, expected a whole number from 1 to 1024' \
         "$G" $command -m "$tiny" --threads 0 hi
 done
@@ -127,8 +151,7 @@ if command -v script >/dev/null; then
         check "no prompt at a terminal" rc_is 2
         check "says so" out_has 'there is no prompt'
     done
-    rm "$tiny"
-    try script -qec "'$G' synth '$tiny'" /dev/null
+    try script -qec "'$G' synth --size 270m --type q2_k '$dir/large.gguf'" /dev/null
     check "progress at a terminal" out_matches '\[=* *\] +[0-9]+% [0-9.]+ [a-zA-Z]+ [0-9.]+ [a-zA-Z]+/s'
     check "is erased" out_has $'\r\033[K'
 else

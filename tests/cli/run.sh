@@ -22,6 +22,24 @@ try bash -c "printf 'hello there' | '$G' run -m '$tiny' --max-tokens 12 --seed 1
 check "the prompt may be piped" out_is "$one"
 try bash -c "printf 'hello there' | '$G' run -m '$tiny' --max-tokens 12 --seed 1 -"
 check "a dash is standard input" out_is "$one"
+try bash -c "printf 'there' | '$G' run -m '$tiny' --max-tokens 12 --seed 1 hello -"
+behind=$out
+works "$G" "${answer[@]}" --seed 1 "hello$newline${newline}there"
+check "a dash behind words adds standard input below an empty line" out_is "$behind"
+try bash -c "printf 'there' >'$dir/text'; '$G' run -m '$tiny' --max-tokens 12 --seed 1 hello there <'$dir/text'"
+check "without it words are all" out_is "$one"
+check "which is said" err_has 'note: standard input is not read, since there are words; a - behind them adds it'
+for model in nothing.gguf tests/golden/gqa4; do
+    for command in run logits tokenize; do
+        refused 2 "$command: $model: is this the model? It goes behind -m" "$G" $command $model hello
+    done
+done
+works "$G" "${answer[@]}" nothing.gguf
+works "$G" tokenize "what is in nothing.gguf"
+try "$G" run --max-tokens 3 gemma3:4b hello
+check "another program's name of a model is a note" err_has 'gemma3:4b is read as part of the prompt'
+check "and no failure" rc_is 0
+refused 1 "-m is empty, expected a model's path" "$G" run -m '' hello
 works "$G" run --seed=1 hello "-m$tiny" there --max-tokens=12
 check "options stand anywhere, with = or glued to a letter" out_is "$one"
 works "$G" "${answer[@]}" --seed 1 -- hello there
@@ -35,7 +53,7 @@ works "$G" "${answer[@]}" --seed 1 -v hello there
 check "-v leaves the answer as it is" out_is "$one"
 for fact in "model +$tiny" 'backend +[a-z]' 'seed +1' 'prompt tokens +[0-9]+' 'answer tokens +[0-9]+' \
     'prefill tok/s +[0-9.]+ \([0-9.]+ Gop/s, [0-9.]+% of the roof\)' \
-    'decode tok/s +[0-9.]+ \([0-9.]+ GB/s, [0-9.]+% of the roof\)' 'logits hash +[0-9a-f]{16}'; do
+    'decode tok/s +[0-9.]+ \([0-9.]+ GB/s, ([0-9.]+% of the roof|out of the cache)\)' 'logits hash +[0-9a-f]{16}'; do
     check "-v says $fact" eval '[[ $err =~ "$newline"'"${fact// /\\ }"' ]]'
 done
 hash=$(grep -o 'logits hash.*' "$dir/.err")
@@ -47,13 +65,13 @@ works "$G" "${answer[@]}" --seed "$seed" hello
 check "the random seed that -v shows gives the same answer" out_is "$random"
 
 # JSON.
-json='^\{"model":"[^"]*","text":".*","tokens":[0-9]+,"prompt_tokens":[0-9]+,"finish_reason":"(stop|length|cancel)","seed":[0-9]+\}'
+json='^\{"model":"[^"]*","text":".*","tokens":[0-9]+,"prompt_tokens":[0-9]+,"finish_reason":"(stop|length|cancel)","seed":[0-9]+,"cached_tokens":[0-9]+,"prefill":\{"seconds":[0-9.e-]+,"tok_s":[0-9.e+]+\},"decode":\{"seconds":[0-9.e-]+,"tok_s":([0-9.e+]+|null)\}\}'
 works "$G" "${answer[@]}" --seed 1 --json hello there
 check "one object on one line" out_matches "$json$newline\$"
 check "one line" same "$(wc -l <"$dir/.out")" 1
-check "the seed" out_has '"seed":1}'
+check "the seed" out_has '"seed":1,'
 works "$G" "${answer[@]}" --seed 9223372036854775807 --json hello
-check "the largest seed" out_has '"seed":9223372036854775807}'
+check "the largest seed" out_has '"seed":9223372036854775807,'
 
 # How tokens are drawn. The tiny model has the letter a as a token of its own.
 try "$G" tokenize -m "$tiny" --no-bos --json a
@@ -94,6 +112,11 @@ works "$G" run -m "$tiny" --raw '' --max-tokens 2 --json
 check "an empty raw prompt begins a text" out_has '"prompt_tokens":1,'
 works "$G" run -m "$tiny" --ctx 32 --raw x "${no_end[@]}" --json
 check "the context is the limit" out_matches '"prompt_tokens":2,"finish_reason":"length"'
+works "$G" run -m "$tiny" --ctx 32 --raw x "${no_end[@]}"
+check "an answer that is cut says so" err_is \
+    "${note}gemmule: note: the answer is cut: 2 tokens of prompt and 30 of answer fill the context of 32 (--ctx sets the context)$newline"
+works "$G" run -m "$tiny" --raw x "${no_end[@]}" --max-tokens 5
+check "a limit that was asked for is not remarked on" err_is "$note"
 works "$G" run -m tests/golden/gqa4 --raw x --max-tokens 3
 check "a Hugging Face folder has no note" err_is ''
 
@@ -124,10 +147,12 @@ rc=$? && kept
 check "no standard output is a failure" rc_is 1
 check "with its reason" err_has "gemmule: standard output: "
 
-# Ctrl-C, once the answer has begun.
+# Ctrl-C, once the answer has begun, on a backend that is slow enough to be met in the middle.
 interrupt() { # arguments of run...
     last="run $* and Ctrl-C"
-    "$G" run -m "$tiny" "${no_end[@]}" "$@" >"$dir/.out" 2>"$dir/.err" &
+    : >"$dir/.out" # what the last one said is not to be taken for this one's
+    : >"$dir/.err"
+    "$G" run -m "$tiny" --backend ref "${no_end[@]}" "$@" >"$dir/.out" 2>"$dir/.err" &
     local pid=$!
     for _ in $(seq 200); do
         [ ! -s "$dir/.out" ] && ! grep -q note "$dir/.err" || break

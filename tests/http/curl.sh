@@ -134,6 +134,12 @@ check "top shows who runs" out_matches 'running +\[\.+\] +0\.0 %  0 of 8'
 check "and the model" out_has ' on cpu'
 check "and no escapes where there is no terminal" eval '[[ $out != *$'"'\\033'"'* ]]'
 refused 1 'no server answers' "$G" top --port 1 --once
+if command -v script >/dev/null; then
+    try timeout 20 script -qec "'$G' top --port $port --interval 3600" /dev/null < <(sleep 1; printf q; sleep 3)
+    check "q ends it" rc_is 0
+else
+    echo "skip: script(1) is not here, so top was not tried at a terminal"
+fi
 
 # ---- signals -------------------------------------------------------------------------------
 long="${hello%?},\"max_tokens\":400,\"ignore_eos\":true,\"stream\":true}"
@@ -194,6 +200,7 @@ url=https://127.0.0.1:$port
 get /v1/chat/completions -k -d "${hello%?},\"max_tokens\":2,\"stream\":true}" -H "$json"
 check "HTTPS" status_is 200
 check "streams" out_has 'data: [DONE]'
+refused 1 'does not speak plain HTTP, and top no other' "$G" top --port "$port" --once
 stop_server
 refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
@@ -217,6 +224,6 @@ check "and is counted" eval '[ "$(metric timeouts_total)" -ge 1 ]'
 stop_server
 check "ends with success" rc_is 0
 
-refused 2 'is no option' "$G" serve -m "$MODEL" word
+refused 2 'there is a word, word; expected options only' "$G" serve -m "$MODEL" word
 refused 1 'cannot be listened on' "$G" serve -m "$MODEL" --port 1 --host 192.0.2.1
 finish

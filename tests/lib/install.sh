@@ -29,6 +29,7 @@ check "every file in its place" out_is "$(sort <<END
 ./share/doc/gemmule/CHANGELOG.md
 ./share/doc/gemmule/LICENSE
 ./share/doc/gemmule/README.md
+$(printf './share/doc/gemmule/%s\n' docs/*.md)
 ./share/doc/gemmule/examples/batch.c
 ./share/doc/gemmule/examples/hello.c
 ./share/doc/gemmule/examples/topk.c
@@ -58,7 +59,10 @@ refused 1 'gemmule-mini.gguf, is neither in ' "$dir/moved/bin/gemmule" run Hello
 refused 1 '(-m MODEL; inspect: FILE)' "$dir/moved/bin/gemmule" inspect
 
 # A package's folder, and back.
-works make -s install DESTDIR="$dir/stage" PREFIX=/opt/gemmule
+works make install DESTDIR="$dir/stage" PREFIX=/opt/gemmule
+for folder in bin include lib share/doc/gemmule/docs share/gemmule; do
+    check "it says what has gone to" out_has "  PUT   $dir/stage/opt/gemmule/$folder$newline"
+done
 try files "$dir/stage/opt/gemmule"
 check "the same files before a folder" out_is "$placed"
 check "which the installed files do not name" eval '! grep -q "$dir" "$dir/stage/opt/gemmule/lib/pkgconfig/gemmule.pc"'

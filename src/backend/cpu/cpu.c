@@ -13,7 +13,7 @@ static void cpu_close(gm_backend *be)
 {
     if (!be) return;
     gm_workers_close(be->workers);
-    gm_mem_free_huge(be->roof, GM_ROOF_SIZE);
+    gm_mem_free_huge(be->roof, be->roof_size);
     gm_mem_free(be);
 }
 

@@ -31,9 +31,6 @@
 #include "backend/values.h"
 #include "base/workers.h"
 
-/* Memory that the roof is measured on, with room behind it for lines that are asked for ahead. */
-#define GM_ROOF_SIZE (((uint64_t)1 << 30) + 65536)
-
 #define GM_CPU_ROPES 4 /* different rotations that a plan may have */
 
 /* The first n_panels panels of a tensor have become tiles. */
@@ -125,6 +122,7 @@ struct gm_backend {
     gm_workers *workers;
     const atomic_int *abandon;
     uint8_t *roof; /* what the roof is measured on, once it was */
+    uint64_t roof_size;
     gm_tickets tickets;
 };
 
