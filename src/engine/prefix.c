@@ -80,14 +80,17 @@ static void drop(gm_engine *e, gm_beginning *b)
     gm_beginning_free(b);
 }
 
-/* What another beginning has as well, and can be gone on from there, need not be kept twice. */
-static void drop_covered(gm_engine *e, const gm_beginning *by)
+/* What another beginning has as well, and can be gone on from there, need not be kept twice; its
+ * file goes on with the other. */
+static void drop_covered(gm_engine *e, gm_beginning *by)
 {
     for (gm_beginning *k = e->kept, *next = NULL; k; k = next) {
         next = k->next;
-        if (k->n <= by->n && memcmp(k->ids, by->ids, k->n * sizeof *k->ids) == 0 &&
-            gm_kvpool_holds(&e->place.pool, &by->table, k->n))
-            drop(e, k);
+        if (k->n > by->n || memcmp(k->ids, by->ids, k->n * sizeof *k->ids) != 0 ||
+            !gm_kvpool_holds(&e->place.pool, &by->table, k->n))
+            continue;
+        gm_store_take_over(&e->store, by, k);
+        drop(e, k);
     }
 }
 

@@ -88,6 +88,16 @@ static gm_status copy_biases(gm_request *r, const gm_request_opts *o, const gm_v
     return GM_OK;
 }
 
+gm_status gm_beginning_open(gm_beginning **out, const gm_kvpool *pool, uint32_t n, gm_err *err)
+{
+    GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "token ids", err));
+    gm_beginning *const b = *out;
+    GM_TRY(gm_arena_alloc(&b->arena, &b->ids, n, sizeof *b->ids, "token ids", err));
+    GM_TRY(gm_arena_alloc(&b->arena, &b->filed.pages, pool->table_len, sizeof *b->filed.pages,
+                          "a page table", err));
+    return gm_kvtable_init(&b->table, pool, &b->arena, err);
+}
+
 void gm_beginning_free(gm_beginning *b)
 {
     if (!b) return;
@@ -100,12 +110,9 @@ static gm_status begin_init(gm_request *r, const gm_request_opts *o, gm_err *err
 {
     const gm_kvpool *const pool = &r->engine->place.pool;
     const uint32_t most = r->n_prompt + r->max_answer;
-    GM_TRY(gm_mem_alloc(&r->begin, 1, sizeof *r->begin, "token ids", err));
-    gm_beginning *const b = r->begin;
-    GM_TRY(gm_arena_alloc(&b->arena, &b->ids, most, sizeof *b->ids, "token ids", err));
-    GM_TRY(gm_kvtable_init(&b->table, pool, &b->arena, err));
-    memcpy(b->ids, o->ids, o->n_ids * sizeof *b->ids);
-    r->ids = b->ids;
+    GM_TRY(gm_beginning_open(&r->begin, pool, most, err));
+    r->ids = r->begin->ids;
+    memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
     for (uint32_t c = 0; c < GM_CLASSES; c++)
         r->need[c] = gm_kvpool_need(pool, c, most, GM_RUNNER_ROWS);
     gm_prefix_mark(r->engine, r);

@@ -20,6 +20,14 @@
 
 #define GM_SEQ_RING 32 /* events a client may be behind before its sequence is parked */
 
+/* What a file of the cache has of a beginning. */
+typedef struct gm_filed {
+    uint64_t name;  /* of the file, 0: there is none              */
+    uint64_t size;  /* its bytes                                  */
+    uint32_t n;     /* tokens in it                               */
+    uint8_t *pages; /* [table_len], bit c: the page of class c is in it */
+} gm_filed;
+
 /* Tokens and the pages that hold them. A request has one while it runs, and leaves it behind. */
 typedef struct gm_beginning gm_beginning;
 struct gm_beginning {
@@ -29,8 +37,12 @@ struct gm_beginning {
     int32_t *ids; /* [n_prompt + what may be answered]          */
     uint32_t n;   /* how many are in the KV cache               */
     bool saved;   /* it is on disk, or that was tried           */
+    gm_filed filed;
     gm_kvtable table;
 };
+/* A beginning without tokens or pages, with room for n tokens and a table of the pool's. On failure
+ * what there is of it is to be freed. */
+gm_status gm_beginning_open(gm_beginning **out, const gm_kvpool *pool, uint32_t n, gm_err *err);
 void gm_beginning_free(gm_beginning *b); /* NULL is fine; the pages have been given back */
 
 /* One event in the ring, with room for its text and candidates. */
