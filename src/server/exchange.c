@@ -4,7 +4,10 @@
  * resume, after it. `news` is set before `asleep` is looked at by a waker, and looked
  * at after `asleep` is set by the sleeper: so one of the two sees the other. A lock
  * would not do: the engine wakes while it holds its own, and the I/O thread asks the
- * engine for events. */
+ * engine for events.
+ *
+ * Until the worker is done nobody resumes: libmicrohttpd could find the client gone, and
+ * end the connection in the worker's hands. It is the worker who wakes then. */
 
 #include "server/exchange.h"
 
@@ -19,14 +22,14 @@ void gm_exchange_wake(void *exchange)
 {
     gm_exchange *const x = exchange;
     atomic_store(&x->news, 1);
-    if (atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
+    if (atomic_load(&x->worked) && atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
 }
 
 void gm_exchange_sleep(gm_exchange *x)
 {
     MHD_suspend_connection(x->conn);
     atomic_store(&x->asleep, 1);
-    if (atomic_load(&x->news) && atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
+    if (atomic_load(&x->news)) gm_exchange_wake(x);
 }
 
 void gm_exchange_drop(gm_exchange *x)

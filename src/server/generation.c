@@ -262,7 +262,8 @@ void gm_generation_pump(gm_exchange *x)
             fail(x, MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)");
         return;
     }
-    if (atomic_exchange(&x->ping, 0) && g->ask.stream) gm_sse_ping(&x->out);
+    if (g->ask.stream && atomic_exchange(&x->ping, 0) | atomic_exchange(&x->doubt, 0))
+        gm_sse_ping(&x->out);
     for (uint32_t i = 0; i < g->n_choices; i++)
         pump_choice(x, &g->choices[i]);
     if (!g->finished && !x->reply.status && g->n_ended == g->n_choices) finish(x);

@@ -2,7 +2,12 @@
 /* Hang-ups come from an epoll set of the watcher's own, in which an exchange is known
  * by a serial number: an event may be read after its exchange has gone, and another
  * may lie at the same address by then. Times are looked at on every round, of which
- * there are at least ten a second. */
+ * there are at least ten a second.
+ *
+ * A client that will send no more may have left or may be waiting for its answer:
+ * TCP says the same of both. It is sent something that every client passes over, a
+ * comment in a stream and a 100 Continue before an answer. To that the system of one
+ * that has left replies with a reset, which is a hang-up without doubt. */
 
 #include "server/watcher.h"
 
@@ -21,23 +26,33 @@
 
 /* ---- one round --------------------------------------------------------------------------- */
 
+static void tell(gm_exchange *x, atomic_int *what)
+{
+    atomic_store(what, 1);
+    gm_exchange_wake(x);
+}
+
 /* The flag first, then the look at `worked`: the worker does the same the other way round, so one
  * of the two cancels. */
 static void cancel(gm_exchange *x, atomic_int *why)
 {
-    atomic_store(why, 1);
+    tell(x, why);
     if (atomic_load(&x->worked) && x->gen) gm_generation_cancel(x->gen);
-    gm_exchange_wake(x);
 }
 
-static void notice_hang_up(gm_watcher *w, uint64_t serial)
+static void notice_hang_up(gm_watcher *w, const struct epoll_event *ev)
 {
-    for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
-        if (x->serial != serial) continue;
-        w->n_gone++;
-        cancel(x, &x->gone);
+    gm_exchange *x = w->exchanges;
+    while (x && x->serial != ev->data.u64)
+        x = x->watched_after;
+    if (!x) return;
+    if (x->interim && !(ev->events & (EPOLLHUP | EPOLLERR))) {
+        struct epoll_event reset = {.events = EPOLLONESHOT, .data.u64 = x->serial};
+        epoll_ctl(w->epoll, EPOLL_CTL_MOD, x->fd, &reset);
+        tell(x, &x->doubt);
         return;
     }
+    cancel(x, &x->gone);
 }
 
 static void look_at_times(gm_watcher *w)
@@ -47,10 +62,7 @@ static void look_at_times(gm_watcher *w)
         if (now > x->deadline_s && !atomic_load(&x->late)) cancel(x, &x->late);
         if (now > x->ping_at_s) {
             x->ping_at_s = now + w->ping_s;
-            if (!atomic_exchange(&x->lively, 0)) {
-                atomic_store(&x->ping, 1);
-                gm_exchange_wake(x);
-            }
+            if (!atomic_exchange(&x->lively, 0)) tell(x, &x->ping);
         }
     }
     for (const gm_link *l = w->links; l; l = l->after) {
@@ -71,7 +83,7 @@ static void *watcher_main(void *arg)
             if (events[i].data.u64 == 0)
                 stop = true;
             else
-                notice_hang_up(w, events[i].data.u64);
+                notice_hang_up(w, &events[i]);
         }
         if (!stop) look_at_times(w);
         pthread_mutex_unlock(&w->lock);
@@ -164,14 +176,6 @@ uint32_t gm_watcher_links(gm_watcher *w)
 {
     pthread_mutex_lock(&w->lock);
     const uint32_t n = w->n_links;
-    pthread_mutex_unlock(&w->lock);
-    return n;
-}
-
-uint64_t gm_watcher_gone(gm_watcher *w)
-{
-    pthread_mutex_lock(&w->lock);
-    const uint64_t n = w->n_gone;
     pthread_mutex_unlock(&w->lock);
     return n;
 }
