@@ -217,9 +217,11 @@ static gm_status read_stop(gm_ask *a, gm_err *err)
     return GM_OK;
 }
 
-static gm_status read_bias(gm_ask *a, gm_err *err)
+static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
 {
+    gm_model_info info = {.size = sizeof info};
     if (!a->logit_bias) return GM_OK;
+    gm_model_describe(m, &info);
     if (!json_is_object(a->logit_bias))
         return wrong_type("logit_bias", a->logit_bias, "an object of token ids and numbers", err);
     if (json_object_size(a->logit_bias) > GM_ASK_BIASES) {
@@ -234,9 +236,10 @@ static gm_status read_bias(gm_ask *a, gm_err *err)
         char *end = NULL;
         errno = 0;
         const long id = strtol(key, &end, 10);
-        if (*key < '0' || *key > '9' || *end || errno || id > INT32_MAX) {
+        if (*key < '0' || *key > '9' || *end || errno || id >= (long)info.n_vocab) {
             return gm_fail(err, GM_E_ARG, 0,
-                           "logit_bias has the key \"%.40s\", expected a token id", key);
+                           "logit_bias has the key \"%.40s\", expected a token id below %" PRIu32,
+                           key, info.n_vocab);
         }
         gm_bias *const b = &a->biases[a->n_biases++];
         b->id = (int32_t)id;
@@ -345,7 +348,7 @@ gm_status gm_ask_read(gm_ask *a, const json_t *body, uint32_t in, const gm_model
     *param = "stop";
     GM_TRY(read_stop(a, err));
     *param = "logit_bias";
-    GM_TRY(read_bias(a, err));
+    GM_TRY(read_bias(a, m, err));
     *param = "metadata";
     GM_TRY(read_metadata(a, err));
     *param = "stream_options";

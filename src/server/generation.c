@@ -100,8 +100,9 @@ void gm_generation_start(gm_exchange *x)
         o.sampling.seed = seed + i % (uint32_t)a->n;
         if (a->logprobs && !a->stream) c->logprobs = g->dialect->logprobs_new();
         if (gm_request_open(&c->request, x->server->engine, &o, &err) != GM_OK) {
+            const bool refused = gm_error_status(err.code) == MHD_HTTP_BAD_REQUEST;
             gm_generation_cancel(g);
-            gm_reply_failure(x, NULL, &err);
+            gm_reply_failure(x, refused ? g->dialect->prompt : NULL, &err);
             return;
         }
     }

@@ -18,7 +18,7 @@ typedef struct gm_choice {
     uint32_t index;
     uint32_t prompt; /* which of the prompts                                      */
     bool begun;      /* what comes before the first token was sent                */
-    bool told;       /* the prompt\'s first token was */
+    bool told;       /* the prompt's first token was */
     bool ended;
     gm_event end;     /* its counts; the text is in `text`                         */
     gm_strbuf text;   /* of a whole reply                                          */
@@ -35,6 +35,7 @@ typedef struct gm_delta {
 } gm_delta;
 
 typedef struct gm_dialect {
+    const char *prompt;         /* the field that has what is asked                      */
     const char *object, *chunk; /* the "object" of a whole reply and of a stream's chunk */
     json_t *(*logprobs_new)(void);
     /* Adds one token's; false for lack of memory. */

@@ -181,6 +181,15 @@ static void refuse_unready(gm_exchange *x)
                    total ? 100.0 * (double)done / (double)total : 0.0);
 }
 
+/* The path of a request's target, which may name the server too (RFC 9112, 3.2.2). */
+static const char *path_of(const char *url)
+{
+    const char *const scheme = strstr(url, "://");
+    if (url[0] == '/' || !scheme) return url;
+    const char *const path = strchr(scheme + 3, '/');
+    return path ? path : "/";
+}
+
 static bool is_json(const gm_exchange *x)
 {
     const char *const type = header(x, "Content-Type");
@@ -197,10 +206,16 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
 {
     gm_server *const s = x->server;
     snprintf(x->method, sizeof x->method, "%s", method);
-    gm_strbuf_put(&x->path, gm_str_c(url));
+    gm_strbuf_put(&x->path, gm_str_c(path_of(url)));
     if (x->path.failed) return MHD_NO;
     x->route = gm_router_find(x);
     const char *const length = header(x, "Content-Length");
+    const char *const coding = header(x, "Transfer-Encoding");
+    if (coding && strcasecmp(coding, "chunked") != 0) { /* where such a body ends is not known */
+        gm_reply_error(x, MHD_HTTP_NOT_IMPLEMENTED, NULL,
+                       "Transfer-Encoding is %.40s, expected chunked", coding);
+        return send_reply(x);
+    }
     if (!x->route) {
     } else if (!x->route->open && !gm_keys_admit(&s->keys, header(x, "Authorization"))) {
         x->reply.ask_key = true;

@@ -65,6 +65,7 @@ static json_t *whole(gm_exchange *x, gm_choice *c)
 }
 
 static const gm_dialect dialect = {
+    .prompt = "messages",
     .object = "chat.completion",
     .chunk = "chat.completion.chunk",
     .logprobs_new = logprobs_new,

@@ -103,6 +103,7 @@ static json_t *whole(gm_exchange *x, gm_choice *c)
 }
 
 static const gm_dialect dialect = {
+    .prompt = "prompt",
     .object = "text_completion",
     .chunk = "text_completion",
     .logprobs_new = logprobs_new,

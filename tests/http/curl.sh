@@ -111,6 +111,10 @@ get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" -H 'Transf
 check "a body in chunks" status_is 200
 get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" --http1.0
 check "HTTP/1.0" status_is 200
+get /v1/chat/completions -d "$hello" -H "$json" -H 'Transfer-Encoding: gzip'
+is_error 501
+get /health --request-target http://elsewhere/health
+check "a target with a host" out_has '"status":"ok"'
 head -c 17000000 /dev/zero | tr '\0' ' ' >"$dir/big"
 get /v1/chat/completions --data-binary @"$dir/big" -H "$json" -H 'Expect:'
 check "a body too long: 413" status_is 413

@@ -231,6 +231,7 @@ async function testErrors() {
         ['two limits', { max_completion_tokens: 3 }, 'max_tokens'],
         ['an empty stop string', { stop: '' }, 'stop'],
         ['a bias out of range', { logit_bias: { 5: 101 } }, 'logit_bias'],
+        ['a bias of no token', { logit_bias: { 99999999: 1 } }, 'logit_bias'],
         ['a bias of a word', { logit_bias: { five: 1 } }, 'logit_bias'],
         ['no messages', { messages: [] }, 'messages'],
         ['an unknown role', { messages: [{ role: 'tool', content: 'x' }] }, 'messages'],
@@ -244,7 +245,7 @@ async function testErrors() {
         check(`${what}: a sentence`, e.error?.message?.length > 10, e.error)
     }
     const long = await refused('a prompt that does not fit', chat({}, 'word '.repeat(2 * context)))
-    same('its status and code', [long.status, long.code], [400, 'context_length_exceeded'])
+    same('its status, code and field', [long.status, long.code, long.param], [400, 'context_length_exceeded', 'messages'])
     check('both numbers are named', new RegExp(`\\d+ tokens.*${context - 1}`).test(long.error?.message), long.error?.message)
     const full = await chat({ max_tokens: 100000 })
     same('an answer past the context ends with length', full.choices[0].finish_reason, 'length')
