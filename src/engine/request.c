@@ -29,10 +29,7 @@ gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts 
     pthread_mutex_lock(&e->lock);
     const bool full = e->max_queue && e->n_queued + e->n_active >= e->place.n_slots + e->max_queue;
     if (!full) {
-        gm_request **last = &e->queue;
-        while (*last)
-            last = &(*last)->next;
-        *last = r;
+        gm_queue_put(&e->queue, r);
         e->n_queued++;
         pthread_cond_signal(&e->wake);
     }

@@ -167,6 +167,14 @@ void gm_seq_free(gm_request *r)
     gm_mem_free(r);
 }
 
+void gm_queue_put(gm_request **queue, gm_request *r)
+{
+    while (*queue)
+        queue = &(*queue)->next;
+    r->next = NULL;
+    *queue = r;
+}
+
 void gm_seq_tell(gm_request *r)
 {
     pthread_cond_signal(&r->news);
@@ -223,6 +231,7 @@ static void mail_send(gm_request *r, gm_mail *mail, const gm_vocab *v, const gm_
     mail->ev.text = gm_strbuf_str(&mail->text).p;
     mail->ev.len = mail->text.len;
     r->n_put++;
+    r->put_s = gm_clock_s();
     gm_seq_tell(r);
 }
 

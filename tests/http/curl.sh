@@ -202,6 +202,20 @@ stop_server
 refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
 
+# ---- somebody who does not read ------------------------------------------------------------
+serve --parallel 1 --ctx 2048
+stalled='{"prompt":"Tell me","max_tokens":2000,"ignore_eos":true,"logprobs":20,"stream":true}'
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n%s' "$json" ${#stalled} "$stalled" >&3
+parked() { [ "$(metric requests_parked)" = 1 ]; }
+check "is parked" wait_for parked
+get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json"
+check "and gives the only slot to who waits" status_is 200
+check "until it is read again" parked
+check "which ends its answer" eval '[[ $(timeout 60 sed "/DONE/q" <&3) == *"data: [DONE]"* ]]'
+exec 3>&-
+stop_server
+
 # ---- the queue, time, keep-alive -----------------------------------------------------------
 serve --parallel 1 --queue 1 --timeout 2 --ctx 2048
 slow="${hello%?},\"max_tokens\":100000,\"ignore_eos\":true,\"stream\":true}"

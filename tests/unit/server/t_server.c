@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "fixtures/tinymodel.h"
 #include "server/server.h"
 
@@ -126,6 +127,7 @@ static gm_request *take_slot(void)
     const int32_t ids[] = {2, 7};
     gm_request_opts o = gm_request_opts_default(model);
     gm_request *slow = NULL;
+    engine->patience_s = 3600;
     o.ids = ids;
     o.n_ids = 2;
     o.flags = GM_REQUEST_IGNORE_END;
