@@ -34,7 +34,7 @@ async function stop() {
     await ended
 }
 
-// One stream: seconds to its first token, and how many came.
+// One stream: seconds to its first token (comments come before it), and how many came.
 function stream(prompt, tokens, seed) {
     return new Promise((resolve, reject) => {
         const body = JSON.stringify({ prompt, max_tokens: tokens, ignore_eos: true, stream: true, seed, temperature: 1 })
@@ -46,7 +46,8 @@ function stream(prompt, tokens, seed) {
         let first = 0
         request.on('error', reject)
         request.on('response', (reply) => {
-            reply.on('data', () => { first ||= (performance.now() - began) / 1000 })
+            reply.setEncoding('utf8')
+            reply.on('data', (d) => { if (!first && d.includes('data: {')) first = (performance.now() - began) / 1000 })
             reply.on('end', () => resolve({ first, tokens }))
         })
         request.end(body)

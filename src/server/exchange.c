@@ -104,7 +104,8 @@ static void reply_error(gm_exchange *x, unsigned status, const char *param, cons
     x->reply.status = status;
     snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
     gm_strbuf_clear(&x->reply.body);
-    gm_json_put(&x->reply.body, gm_error_json(status, param, message));
+    if (!gm_json_put(&x->reply.body, gm_error_json(status, param, message)))
+        x->reply.body.failed = GM_E_NOMEM; /* then it is not even said */
 }
 
 void gm_reply_error(gm_exchange *x, unsigned status, const char *param, const char *fmt, ...)

@@ -118,7 +118,8 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     gm_generation_cancel(g);
     x->tally.finish = "error";
     if (g->ask.stream) {
-        gm_sse_put(&x->out, gm_error_json(status, NULL, message));
+        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, message)))
+            x->out.failed = GM_E_NOMEM; /* then it is cut */
         snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
         g->finished = true;
     } else {
@@ -126,8 +127,13 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     }
 }
 
+/* JSON's null is no choice; NULL is a lack of memory. */
 static void put_choice(gm_exchange *x, json_t *choice)
 {
+    if (x->gen->finished || json_is_null(choice)) {
+        json_decref(choice);
+        return;
+    }
     if (!choice || !gm_sse_put(&x->out, gm_openai_chunk(x, choice)))
         fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
 }
@@ -143,11 +149,8 @@ static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     const gm_dialect *const d = x->gen->dialect;
     gm_delta delta = {.text = {ev->text ? ev->text : "", ev->len}};
-    if (!c->begun) {
-        c->begun = true;
-        json_t *const first = d->first(x, c);
-        if (first) put_choice(x, first);
-    }
+    if (!c->begun) put_choice(x, d->first(x, c));
+    c->begun = true;
     if (wants_logprobs(x, ev)) {
         delta.logprobs = d->logprobs_new();
         if (!delta.logprobs || !d->logprobs_add(x, c, ev, delta.logprobs)) {
@@ -249,7 +252,12 @@ static void finish(gm_exchange *x)
     json_t *const choices = json_array();
     for (uint32_t i = 0; i < g->n_choices; i++)
         json_array_append_new(choices, g->dialect->whole(x, &g->choices[i]));
-    gm_reply_json(x, json_array_size(choices) == g->n_choices ? gm_openai_whole(x, choices) : NULL);
+    if (json_array_size(choices) == g->n_choices) {
+        gm_reply_json(x, gm_openai_whole(x, choices));
+    } else {
+        json_decref(choices);
+        gm_reply_json(x, NULL);
+    }
 }
 
 void gm_generation_pump(gm_exchange *x)

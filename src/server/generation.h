@@ -40,7 +40,8 @@ typedef struct gm_dialect {
     json_t *(*logprobs_new)(void);
     /* Adds one token's; false for lack of memory. */
     bool (*logprobs_add)(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to);
-    /* What a stream's choice begins with, or has in every chunk; an element of "choices". */
+    /* What a stream's choice begins with (null: nothing), or has in every chunk; an element of
+     * "choices". */
     json_t *(*first)(gm_exchange *x, gm_choice *c);
     json_t *(*delta)(gm_exchange *x, gm_choice *c, const gm_delta *d);
     json_t *(*whole)(gm_exchange *x, gm_choice *c);

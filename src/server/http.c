@@ -33,27 +33,35 @@ static const char *header(const gm_exchange *x, const char *name)
     return MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, name);
 }
 
-static void put_cors(const gm_exchange *x, struct MHD_Response *r)
+/* A response that a header cannot be added to is no more. */
+static void put(struct MHD_Response **r, const char *name, const char *value)
+{
+    if (!*r || MHD_add_response_header(*r, name, value) == MHD_YES) return;
+    MHD_destroy_response(*r);
+    *r = NULL;
+}
+
+static void put_cors(const gm_exchange *x, struct MHD_Response **r)
 {
     const char *const allowed = x->server->opts.cors, *const origin = header(x, "Origin");
     if (!allowed || !origin) return;
-    MHD_add_response_header(r, "Vary", "Origin");
+    put(r, "Vary", "Origin");
     if (strcmp(allowed, "*") != 0 && strcmp(allowed, origin) != 0) return;
-    MHD_add_response_header(r, "Access-Control-Allow-Origin", allowed);
-    MHD_add_response_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    put(r, "Access-Control-Allow-Origin", allowed);
+    put(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
     if (strcmp(x->method, "OPTIONS") != 0) return;
     const char *const asked = header(x, "Access-Control-Request-Headers");
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    MHD_add_response_header(r, "Access-Control-Max-Age", "600");
-    if (asked) MHD_add_response_header(r, "Access-Control-Allow-Headers", asked);
+    put(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    put(r, "Access-Control-Max-Age", "600");
+    if (asked) put(r, "Access-Control-Allow-Headers", asked);
 }
 
 static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD_Response *r)
 {
+    if (x->id[0]) put(&r, "x-request-id", x->id);
+    put_cors(x, &r);
+    if (atomic_load(&x->server->stopping)) put(&r, "Connection", "close");
     if (!r) return MHD_NO;
-    if (x->id[0]) MHD_add_response_header(r, "x-request-id", x->id);
-    put_cors(x, r);
-    if (atomic_load(&x->server->stopping)) MHD_add_response_header(r, "Connection", "close");
     x->status = status;
     const enum MHD_Result rc = MHD_queue_response(x->conn, status, r);
     MHD_destroy_response(r);
@@ -64,18 +72,16 @@ static enum MHD_Result send_reply(gm_exchange *x)
 {
     const gm_reply *const reply = &x->reply;
     const gm_str body = gm_strbuf_str(&reply->body);
-    struct MHD_Response *const r = MHD_create_response_from_buffer(
+    if (reply->body.failed) return MHD_NO;
+    struct MHD_Response *r = MHD_create_response_from_buffer(
         body.len, (void *)(uintptr_t)(body.p ? body.p : ""), MHD_RESPMEM_MUST_COPY);
-    if (!r) return MHD_NO;
-    if (body.len) {
-        MHD_add_response_header(r, "Content-Type", reply->type ? reply->type : "application/json");
-    }
-    if (reply->allow) MHD_add_response_header(r, "Allow", reply->allow);
-    if (reply->ask_key) MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (body.len) put(&r, "Content-Type", reply->type ? reply->type : "application/json");
+    if (reply->allow) put(&r, "Allow", reply->allow);
+    if (reply->ask_key) put(&r, "WWW-Authenticate", "Bearer");
     if (reply->retry_s) {
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%u", reply->retry_s);
-        MHD_add_response_header(r, "Retry-After", seconds);
+        put(&r, "Retry-After", seconds);
     }
     return send_response(x, reply->status, r);
 }
@@ -109,12 +115,11 @@ static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
 
 static enum MHD_Result send_stream(gm_exchange *x)
 {
-    struct MHD_Response *const r =
+    struct MHD_Response *r =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 8192, give_stream, x, NULL);
-    if (!r) return MHD_NO;
-    MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
-    MHD_add_response_header(r, "Cache-Control", "no-cache");
-    MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    put(&r, "Content-Type", "text/event-stream; charset=utf-8");
+    put(&r, "Cache-Control", "no-cache");
+    put(&r, "X-Accel-Buffering", "no");
     return send_response(x, MHD_HTTP_OK, r);
 }
 

@@ -48,18 +48,22 @@ static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_
 {
     char buf[512];
     json_t *const top = json_object();
+    int bad = 0;
     for (uint32_t i = 0; i < ev->n_top; i++) {
         const gm_str name = token_name(x, ev->top[i].id, buf, sizeof buf);
         char key[512];
-        snprintf(key, sizeof key, "%.*s", (int)name.len, name.p);
-        json_object_set_new(top, key, gm_openai_logprob(ev->top[i].logprob));
+        snprintf(key, sizeof key, "%.*s", (int)name.len, name.p ? name.p : "");
+        bad |= !name.p;
+        bad |= json_object_set_new(top, key, gm_openai_logprob(ev->top[i].logprob));
     }
     const gm_str name = token_name(x, ev->id, buf, sizeof buf);
-    int bad =
-        json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
+    bad |= !name.p;
+    bad |= json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
     bad |= json_array_append_new(json_object_get(to, "text_offset"),
                                  json_integer((json_int_t)c->offset));
-    c->offset += characters(gm_openai_token(x, ev->id, 0));
+    const gm_str text = gm_openai_token(x, ev->id, 0);
+    bad |= !text.p;
+    c->offset += characters(text);
     bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
                                  gm_openai_logprob(ev->logprob));
     bad |= json_array_append_new(json_object_get(to, "top_logprobs"),
@@ -78,7 +82,7 @@ static json_t *choice_json(const gm_choice *c, gm_str text, json_t *logprobs, co
 static json_t *first(gm_exchange *x, gm_choice *c)
 {
     const gm_text *const echo = &x->gen->texts[c->prompt];
-    if (echo->len == 0) return NULL;
+    if (echo->len == 0) return json_null();
     return choice_json(c, (gm_str){echo->p, echo->len}, NULL, NULL);
 }
 
