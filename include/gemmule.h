@@ -232,6 +232,7 @@ enum {
     GM_REQUEST_IGNORE_END = 2, /* the tokens that end an answer are never drawn                */
     GM_REQUEST_PROMPT = 4,     /* the prompt's tokens come as events too, from the second on   */
     GM_REQUEST_NO_ANSWER = 8,  /* ends where the answer would begin                            */
+    GM_REQUEST_ALONG = 16,     /* belongs to one that was let in: no queue is too full for it  */
 };
 
 typedef struct gm_request_opts {

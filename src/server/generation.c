@@ -84,7 +84,6 @@ void gm_generation_start(gm_exchange *x)
     o.sampling.bias = a->biases;
     o.sampling.n_bias = a->n_biases;
     o.max_tokens = a->max_tokens > 0 ? (uint32_t)a->max_tokens : 0;
-    o.flags = g->flags;
     o.n_top = a->n_top;
     o.stop = a->stops;
     o.n_stop = a->n_stops;
@@ -95,6 +94,7 @@ void gm_generation_start(gm_exchange *x)
     for (uint32_t i = 0; i < g->n_choices; i++) {
         gm_choice *const c = &g->choices[i];
         gm_err err = {0};
+        o.flags = g->flags | (i ? GM_REQUEST_ALONG : 0);
         o.ids = g->prompts[c->prompt].at;
         o.n_ids = g->prompts[c->prompt].n;
         o.sampling.seed = seed + i % (uint32_t)a->n;
