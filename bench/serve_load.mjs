@@ -95,7 +95,7 @@ async function company() {
         others = [...Array(200)].map(() => net.connect({ port, host: '127.0.0.1' }).on('error', () => {}))
         const body = JSON.stringify({ prompt: 'slow', max_tokens: 900, ignore_eos: true, stream: true, n: 4, logprobs: 20 })
         const slow = net.connect({ port, host: '127.0.0.1' }).on('error', () => {})
-        slow.write(`POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+        slow.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
         slow.pause()
         others.push(slow)
         for (;;) { // until it is behind and parked

@@ -37,13 +37,20 @@ void gm_exchange_drop(gm_exchange *x)
     if (atomic_fetch_sub(&x->holders, 1) == 1) gm_crew_put(&x->server->reaper, x);
 }
 
+void gm_exchange_forget_body(gm_exchange *x)
+{
+    gm_strbuf_deinit(&x->body);
+    atomic_fetch_sub(&x->server->n_body, x->n_counted);
+    x->n_counted = 0;
+}
+
 void gm_exchange_free(gm_exchange *x)
 {
     if (!x) return;
     gm_generation_close(x->gen);
     json_decref(x->json);
     gm_strbuf_deinit(&x->path);
-    gm_strbuf_deinit(&x->body);
+    gm_exchange_forget_body(x);
     gm_strbuf_deinit(&x->reply.body);
     gm_strbuf_deinit(&x->out);
     gm_mem_free(x);
@@ -82,6 +89,7 @@ static const char *error_code(unsigned status)
 {
     switch (status) {
     case MHD_HTTP_UNAUTHORIZED: return "invalid_api_key";
+    case MHD_HTTP_FORBIDDEN: return "forbidden";
     case MHD_HTTP_NOT_FOUND: return "not_found";
     case MHD_HTTP_METHOD_NOT_ALLOWED: return "method_not_allowed";
     case MHD_HTTP_CONTENT_TOO_LARGE: return "request_too_large";

@@ -49,6 +49,7 @@ struct gm_exchange {
     gm_strbuf path;   /* without the query                            */
     const char *rest; /* of the path, behind the route's; "" where none */
     gm_strbuf body;
+    size_t n_counted;     /* bytes of it in the server's sum */
     size_t n_dropped;     /* bytes of a body that nobody wants            */
     unsigned status;      /* that was sent; 0: none                       */
     struct gm_link *link; /* its connection, for the watcher           */
@@ -92,6 +93,8 @@ void gm_exchange_sleep(gm_exchange *x);
 /* One holder less. */
 void gm_exchange_drop(gm_exchange *x);
 void gm_exchange_free(gm_exchange *x);
+/* The body is not needed any more. */
+void gm_exchange_forget_body(gm_exchange *x);
 
 /* ---- replies: each may be called once, by whoever has the exchange --------------------- */
 

@@ -199,6 +199,10 @@ static gm_status add_stop(gm_ask *a, const json_t *v, gm_err *err)
     GM_TRY(read_text("stop", v, &a->stops[a->n_stops], err));
     if (a->stops[a->n_stops][0] == '\0')
         return gm_fail(err, GM_E_ARG, 0, "stop has an empty string");
+    if (json_string_length(v) > GM_ASK_STOP) {
+        return gm_fail(err, GM_E_ARG, 0, "stop has a string of %zu bytes, expected at most %d",
+                       json_string_length(v), GM_ASK_STOP);
+    }
     a->n_stops++;
     return GM_OK;
 }

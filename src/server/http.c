@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/generation.h"
+#include "server/origin.h"
 #include "server/router.h"
 #include "server/state.h"
 
@@ -125,14 +126,34 @@ static enum MHD_Result send_stream(gm_exchange *x)
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
-/* Reads the body and begins what it asks for. */
+/* Values of a body, nearly: what begins or separates them. They take more memory than their text. */
+static size_t count_values(gm_str body)
+{
+    size_t n = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < body.len; i++) {
+        const char c = body.p[i];
+        if (c == '"') quoted = !quoted;
+        if (quoted && c == '\\') i++;
+        n += !quoted && (c == '[' || c == '{' || c == ',');
+    }
+    return n;
+}
+
+/* Reads the body and begins what it asks for. Who waits for an answer keeps nothing of a prompt. */
 static void work(gm_exchange *x)
 {
-    json_error_t why;
+    json_error_t why = {0};
     const gm_str body = gm_strbuf_str(&x->body);
-    x->json = json_loadb(body.p ? body.p : "", body.len,
-                         JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-    if (x->json)
+    const bool many = count_values(body) > GM_SERVER_VALUES_MAX;
+    if (!many)
+        x->json = json_loadb(body.p ? body.p : "", body.len,
+                             JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    gm_exchange_forget_body(x);
+    if (many)
+        gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body has more than %d values",
+                       GM_SERVER_VALUES_MAX);
+    else if (x->json)
         x->route->answer(x);
     else if (json_error_code(&why) == json_error_out_of_memory)
         gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
@@ -140,6 +161,8 @@ static void work(gm_exchange *x)
         gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
                        "the body is not JSON: %s at line %d, column %d", why.text, why.line,
                        why.column);
+    json_object_del(x->json, "messages");
+    json_object_del(x->json, "prompt");
     atomic_store(&x->worked, 1);
     if (x->gen && (atomic_load(&x->gone) || atomic_load(&x->late))) gm_generation_cancel(x->gen);
     gm_exchange_wake(x);
@@ -195,14 +218,22 @@ static const char *path_of(const char *url)
     return path ? path : "/";
 }
 
-static bool is_json(const gm_exchange *x)
+static bool is_json(gm_exchange *x)
 {
     const char *const type = header(x, "Content-Type");
     const char *const coding = header(x, "Content-Encoding");
-    if (coding && strcasecmp(coding, "identity") != 0) return false;
-    if (!type) return true;
-    const size_t len = strcspn(type, "; \t");
-    return len == strlen("application/json") && strncasecmp(type, "application/json", len) == 0;
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
+                       "Content-Encoding is %.40s, expected none: the body must come as it is",
+                       coding);
+        return false;
+    }
+    const size_t len = type ? strcspn(type, "; \t") : 0;
+    if (len == strlen("application/json") && strncasecmp(type, "application/json", len) == 0)
+        return true;
+    gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
+                   "Content-Type is %.60s, expected application/json", type ? type : "missing");
+    return false;
 }
 
 /* The headers are there. What is wrong with them is said now; a body that comes is still taken, so
@@ -221,16 +252,21 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
                        "Transfer-Encoding is %.40s, expected chunked", coding);
         return send_reply(x);
     }
+    const char *const host = header(x, "Host"), *const origin = header(x, "Origin");
     if (!x->route) {
+    } else if (!gm_origin_admit(s, host, origin)) {
+        gm_reply_error(x, MHD_HTTP_FORBIDDEN, NULL,
+                       "Host is %.60s and Origin %.60s: without --api-key or --cors only names and "
+                       "pages of this machine are answered",
+                       host ? host : "missing", origin ? origin : "missing");
     } else if (!x->route->open && !gm_keys_admit(&s->keys, header(x, "Authorization"))) {
         x->reply.ask_key = true;
         gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL,
                        "a key is needed: Authorization: Bearer KEY");
     } else if (!x->route->early && (!atomic_load(&s->ready) || atomic_load(&s->stopping))) {
         refuse_unready(x);
-    } else if (strcmp(x->method, "POST") == 0 && !is_json(x)) {
-        gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
-                       "the body must be JSON as it is: Content-Type: application/json");
+    } else if (strcmp(x->method, "POST") == 0) {
+        is_json(x);
     }
     if (!length || strlen(length) < 8 || strtoull(length, NULL, 10) <= GM_SERVER_BODY_MAX)
         return MHD_YES;
@@ -273,8 +309,10 @@ static enum MHD_Result take_body(gm_exchange *x, const char *data, size_t n)
         x->n_dropped += n;
         return x->n_dropped <= GM_SERVER_BODY_MAX ? MHD_YES : MHD_NO;
     }
+    const size_t all = atomic_fetch_add(&x->server->n_body, n) + n;
+    x->n_counted += n;
     if (n <= GM_SERVER_BODY_MAX - len) gm_strbuf_put(&x->body, (gm_str){data, n});
-    if (x->body.failed)
+    if (x->body.failed || all > GM_SERVER_BODIES_MAX)
         gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
     else if (x->body.len == len)
         gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body has more than %u bytes",
@@ -397,6 +435,8 @@ static gm_status open_port(gm_server *s, gm_err *err)
     socklen_t len = sizeof at;
     memset(&at, 0, sizeof at);
     getsockname(s->listen_fd, &at.any, &len);
+    s->loopback = at.any.sa_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&at.v6.sin6_addr)
+                                               : ntohl(at.v4.sin_addr.s_addr) >> 24 == 127;
     s->port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return GM_OK;
 }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/generation.h"
+#include "server/state.h"
 
 #define ROUND_MS  100
 #define IDLE_S    120.0 /* a connection may be kept without a request          */
@@ -133,6 +134,18 @@ void gm_watcher_cancel(gm_watcher *w, bool hang_up)
 
 /* ---- connections ------------------------------------------------------------------------- */
 
+/* Nobody may keep others out by doing nothing: in a crowd, who has done so longest has to go. */
+static void close_oldest(gm_watcher *w)
+{
+    gm_link *oldest = NULL;
+    for (gm_link *l = w->links; l; l = l->after) {
+        if (!l->busy && (!oldest || l->since_s < oldest->since_s)) oldest = l;
+    }
+    if (!oldest) return;
+    shutdown(oldest->fd, SHUT_RDWR);
+    oldest->busy = true; /* leaving */
+}
+
 gm_link *gm_watcher_open(gm_watcher *w, int fd)
 {
     gm_link *l = NULL;
@@ -140,6 +153,7 @@ gm_link *gm_watcher_open(gm_watcher *w, int fd)
     l->fd = fd;
     l->since_s = gm_clock_s();
     pthread_mutex_lock(&w->lock);
+    if (w->n_links >= GM_SERVER_CROWD) close_oldest(w);
     l->after = w->links;
     if (l->after) l->after->before = l;
     w->links = l;

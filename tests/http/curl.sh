@@ -103,8 +103,26 @@ get /v1/chat/completions -d "$hello"
 is_error 415
 get /v1/chat/completions -d "$hello" -H 'Content-Type: text/plain'
 is_error 415
+get /v1/chat/completions -d "$hello" -H 'Content-Type:'
+is_error 415
 get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Encoding: gzip'
 is_error 415
+check "says why" out_has 'Content-Encoding is gzip'
+for header in 'Host: evil.example' 'Host: localhost.evil.example:80' 'Origin: http://evil.example' 'Origin: null'; do
+    get /health -H "$header"
+    is_error 403
+done
+for header in 'Host: LOCALHOST' 'Host: [::1]:8006' 'Host:' 'Origin: http://localhost:3000'; do
+    get /health -H "$header"
+    check "$header is of this machine" status_is 200
+done
+get /v1/completions -H "$json" -d '{"prompt":"a","n":128,"max_tokens":1}'
+check "more answers than the queue has places" status_is 200
+{ printf '{"prompt":['; printf '[],%.0s' {1..300000}; printf '[]]}'; } >"$dir/many"
+get /v1/completions --data-binary @"$dir/many" -H "$json" -H 'Expect:'
+is_error 413
+bad 400 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":\"$(printf 'x%.0s' {1..1025})\"}"
+check "names the field" out_has '"param":"stop"'
 get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H 'Content-Type: application/json; charset=utf-8'
 check "a type with parameters" status_is 200
 get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" -H 'Transfer-Encoding: chunked'
@@ -184,12 +202,16 @@ check "and those before go on" status_is 200
 stop_server
 
 # ---- CORS, TLS -----------------------------------------------------------------------------
-serve --cors https://chat.example
+serve --cors https://chat.example --model-name $'bad\xff\e[31mname'
+get /health
+check "a name of any bytes" out_has '"model":"bad??[31mname"'
+check "is said safely" eval '! grep -q $'"'\e'"' "$dir/serve.out"'
 get /v1/chat/completions -X OPTIONS -H 'Origin: https://chat.example' -H 'Access-Control-Request-Headers: authorization, x-stainless-os'
 check "a preflight" status_is 204
 check "of the origin" head_has 'access-control-allow-origin: https://chat.example'
 check "with its headers" head_has 'access-control-allow-headers: authorization, x-stainless-os'
 get /v1/models -H 'Origin: https://evil.example'
+is_error 403
 check "no other origin" head_lacks access-control-allow-origin
 stop_server
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The official client against a server: node openai.mjs URL CONTEXT
+import { connect } from 'node:net'
 import OpenAI from '../../build/http/node_modules/openai/index.mjs'
 import { check, finish, metric, refused, same, until } from './check.mjs'
 
@@ -217,6 +218,14 @@ async function testPromptLogprobs() {
     check('a stream echoes', s.text[0].startsWith('Once upon a time there was'), s.text)
 }
 
+async function testIdle() {
+    const idle = Array.from({ length: 1100 }, () => connect(new URL(url).port, '127.0.0.1'))
+    for (const socket of idle) socket.on('error', () => {})
+    await until('they are many', async () => (await metric(url, 'connections')) >= 800)
+    same('and keep nobody out', (await fetch(`${url}/health`)).status, 200)
+    for (const socket of idle) socket.destroy()
+}
+
 async function testErrors() {
     const cases = [
         ['an unknown field', { no_such_field: 1 }, 'no_such_field'],
@@ -288,7 +297,7 @@ async function testCrowd() {
 }
 
 const tests = { testChat, testStream, testLogprobs, testChoices, testStop, testSampling, testMessages,
-    testCompletions, testPromptLogprobs, testErrors, testModels, testAbort, testCrowd }
+    testCompletions, testPromptLogprobs, testErrors, testIdle, testModels, testAbort, testCrowd }
 for (const [name, test] of Object.entries(tests)) {
     try {
         await test()

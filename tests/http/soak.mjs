@@ -103,7 +103,7 @@ function sleeper() {
     const text = body(3, { max_tokens: 100000, n: 8 })
     const socket = net.connect({ port, host: '127.0.0.1' })
     socket.on('error', () => {})
-    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`)
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`)
     socket.pause()
     return socket
 }

@@ -73,7 +73,7 @@ static int ask(const char *method, const char *path, const char *body)
     const struct timeval limit = {.tv_sec = 60};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const int len = snprintf(request, sizeof request,
-                             "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                             "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                              "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                              method, path, strlen(body), body);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
