@@ -28,11 +28,15 @@ static gm_status check_prompt(const gm_request_opts *o, uint32_t n_vocab, uint32
                               gm_err *err)
 {
     if (o->n_ids == 0) return gm_fail(err, GM_E_ARG, 0, "prompt: it has no tokens");
-    if (o->n_ids >= n_ctx) {
+    const bool answers = !(o->flags & GM_REQUEST_NO_ANSWER);
+    if (o->n_ids + answers > n_ctx) {
         return gm_fail(err, GM_E_TOOBIG, 0,
-                       "prompt: it has %zu tokens and the context has room for %" PRIu32
-                       " with one to answer",
-                       o->n_ids, n_ctx - 1);
+                       "prompt: it has %zu tokens and the context has room for %" PRIu32 "%s",
+                       o->n_ids, n_ctx - answers, answers ? " with one to answer" : "");
+    }
+    if (o->flags >= 2 * GM_REQUEST_ALONG) {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "request: its flags are %#" PRIx32 ", of which some are unknown", o->flags);
     }
     for (size_t i = 0; i < o->n_ids; i++) {
         if (o->ids[i] < 0 || (uint32_t)o->ids[i] >= n_vocab) {

@@ -151,6 +151,21 @@ static void test_queue_has_an_end(void **state)
     gm_engine_close(e);
 }
 
+static void test_unknown_options_are_refused(void **state)
+{
+    (void)state;
+    gm_engine *e = NULL;
+    gm_engine_opts eo = gm_engine_opts_default();
+    eo.n_threads = 1025;
+    assert_int_equal(gm_engine_open(&e, model, &eo, &err), GM_E_ARG);
+    e = engine_of(1, 0);
+    gm_request_opts o = request_of(9, 5);
+    gm_request *no = NULL;
+    o.flags |= 2 * GM_REQUEST_ALONG;
+    assert_int_equal(gm_request_open(&no, e, &o, &err), GM_E_ARG);
+    gm_engine_close(e);
+}
+
 /* ---- the end ----------------------------------------------------------------------------- */
 
 /* With a bias that makes <eos> certain, the answer ends at once; or, asked not to, never. */
@@ -246,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poll_gives_what_next_gives),
         cmocka_unit_test(test_queue_has_an_end),
+        cmocka_unit_test(test_unknown_options_are_refused),
         cmocka_unit_test(test_ignore_end),
         cmocka_unit_test(test_prompt_is_told),
         cmocka_unit_test(test_detokenize),
