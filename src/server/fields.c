@@ -157,9 +157,9 @@ static gm_status read_refused(const gm_field *f, const json_t *v, gm_err *err)
     json_array_foreach(anyway, i, one) passes = passes || json_equal(one, v);
     json_decref(anyway);
     if (passes) return GM_OK;
-    return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here%s%s", f->name,
-                   f->anyway ? "; it may be null or one of " : " and must be null",
-                   f->anyway ? f->anyway : "");
+    const int len = f->anyway ? (int)strlen(f->anyway) - 2 : 0; /* without the array's brackets */
+    return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here, expected null%s%.*s", f->name,
+                   len ? " or " : "", len, f->anyway ? f->anyway + 1 : "");
 }
 
 static gm_status read_field(const gm_field *f, const json_t *v, gm_ask *a, gm_err *err)

@@ -26,6 +26,7 @@
 /* A stream's bytes that the kernel may hold for a reader: when they are full, it is slow. */
 #define SEND_BUFFER (64 << 10)
 #define BACKLOG     512
+#define DROPPED_MAX (64u << 20) /* bytes of a refused body that are still read */
 
 /* ---- replies ----------------------------------------------------------------------------- */
 
@@ -126,26 +127,55 @@ static enum MHD_Result send_stream(gm_exchange *x)
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
-/* Values of a body, nearly: what begins or separates them. They take more memory than their text. */
-static size_t count_values(gm_str body)
+/* Whether \\u and four digits stand there for half of a character: 'D' and 8 to B, or C to F. */
+static bool is_half(gm_str at, const char *digits)
+{
+    return at.len >= 6 && at.p[0] == '\\' && at.p[1] == 'u' && (at.p[2] | 0x20) == 'd' &&
+           strchr(digits, at.p[3]) && at.p[3];
+}
+
+/* JavaScript cuts texts between the halves of a character, which JSON can say and UTF-8 cannot: a
+ * half without the other becomes U+FFFD. Answers how many values there are, nearly: what begins or
+ * separates them. They take more memory than their text. */
+static size_t mend_body(gm_strbuf *body)
 {
     size_t n = 0;
     bool quoted = false;
-    for (size_t i = 0; i < body.len; i++) {
-        const char c = body.p[i];
-        if (c == '"') quoted = !quoted;
-        if (quoted && c == '\\') i++;
-        n += !quoted && (c == '[' || c == '{' || c == ',');
+    for (size_t i = 0; i < body->len; i++) {
+        const gm_str at = {body->p + i, body->len - i}, behind = {at.p + 6, at.len - 6};
+        if (*at.p == '"') quoted = !quoted;
+        n += !quoted && strchr("[{,", *at.p) && *at.p;
+        if (!quoted || *at.p != '\\') continue;
+        const bool first = is_half(at, "89abAB");
+        if (first && at.len >= 12 && is_half(behind, "cdefCDEF"))
+            i += 11;
+        else if (first || is_half(at, "cdefCDEF"))
+            memcpy(body->p + i + 2, "fffd", 4);
+        else
+            i++;
     }
     return n;
+}
+
+/* Why jansson did not take a body. */
+static void refuse_body(gm_exchange *x, const json_error_t *why)
+{
+    const enum json_error_code code = json_error_code(why);
+    if (code == json_error_out_of_memory) {
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
+        return;
+    }
+    const bool is_json = code == json_error_duplicate_key || code == json_error_numeric_overflow;
+    gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL, "the body %s: %s at line %d, column %d",
+                   is_json ? "cannot be taken" : "is not JSON", why->text, why->line, why->column);
 }
 
 /* Reads the body and begins what it asks for. Who waits for an answer keeps nothing of a prompt. */
 static void work(gm_exchange *x)
 {
     json_error_t why = {0};
+    const bool many = mend_body(&x->body) > GM_SERVER_VALUES_MAX;
     const gm_str body = gm_strbuf_str(&x->body);
-    const bool many = count_values(body) > GM_SERVER_VALUES_MAX;
     if (!many)
         x->json = json_loadb(body.p ? body.p : "", body.len,
                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
@@ -155,12 +185,8 @@ static void work(gm_exchange *x)
                        GM_SERVER_VALUES_MAX);
     else if (x->json)
         x->route->answer(x);
-    else if (json_error_code(&why) == json_error_out_of_memory)
-        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
     else
-        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
-                       "the body is not JSON: %s at line %d, column %d", why.text, why.line,
-                       why.column);
+        refuse_body(x, &why);
     json_object_del(x->json, "messages");
     json_object_del(x->json, "prompt");
     atomic_store(&x->worked, 1);
@@ -252,6 +278,11 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
                        "Transfer-Encoding is %.40s, expected chunked", coding);
         return send_reply(x);
     }
+    if (coding && length) {
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
+                       "a body comes by its Content-Length or chunked, not both");
+        return send_reply(x);
+    }
     const char *const host = header(x, "Host"), *const origin = header(x, "Origin");
     if (!x->route) {
     } else if (!gm_origin_admit(s, host, origin)) {
@@ -272,7 +303,9 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
         return MHD_YES;
     gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL,
                    "the body has %.20s bytes, expected at most %u", length, GM_SERVER_BODY_MAX);
-    return send_reply(x);
+    /* One who sends all the same can read the answer only behind that. */
+    const bool sends = !header(x, "Expect") && strtoull(length, NULL, 10) <= DROPPED_MAX;
+    return sends ? MHD_YES : send_reply(x);
 }
 
 /* Whether the client is still there is found out by sending it what it will pass over. Nothing of
@@ -307,7 +340,7 @@ static enum MHD_Result take_body(gm_exchange *x, const char *data, size_t n)
     const size_t len = x->body.len;
     if (x->reply.status) { /* refused already: it is read and forgotten */
         x->n_dropped += n;
-        return x->n_dropped <= GM_SERVER_BODY_MAX ? MHD_YES : MHD_NO;
+        return x->n_dropped <= DROPPED_MAX ? MHD_YES : MHD_NO;
     }
     const size_t all = atomic_fetch_add(&x->server->n_body, n) + n;
     x->n_counted += n;

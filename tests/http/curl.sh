@@ -68,6 +68,7 @@ check "HEAD" status_is 200
 # ---- what is not ---------------------------------------------------------------------------
 get /
 is_error 404
+check "says what is there" out_has '/v1/chat/completions'
 get /v1/chat/completions
 is_error 405
 check "says what is allowed" head_has 'allow: post, options'
@@ -93,7 +94,28 @@ bad 400 'null'
 bad 400 '{"messages":[{"role":"user","content":"a"}],"messages":[]}'
 bad 400 '{"messages":[{"role":"user","content":"a"}]} trailing'
 bad 400 $'{"messages":[{"role":"user","content":"\xff\xfe"}]}'
-bad 400 '{"messages":[{"role":"user","content":"\ud800"}]}'
+bad 400 '{"messages":[{"role":"user","content":"a"}],"seed":9223372036854775808}'
+check "names what it cannot take" out_has 'cannot be taken: too big integer near'
+bad 400 '{"messages":[{"role":"user\u0000x","content":"a"}]}'
+bad 400 '{"messages":[{"role":"user","content":[{"type":"text","text":"a","zzz":1}]}]}'
+check "names the part" out_has 'messages[0].content[0].zzz'
+get /tokenize -H "$json" -d '{"content":"a\ud83d b\ude00\\ud83d\ud83d\ude00"}'
+get /detokenize -H "$json" -d "$(sed -E 's/,"count".*/}/' "$dir/.out")"
+check "halves of characters" same "$(sed 's/\xef\xbf\xbd/?/g; s/\xf0\x9f\x98\x80/:)/' "$dir/.out")" '{"content":"a? b?\\ud83d:)"}'
+get /v1/completions -H "$json" -d '{"prompt":"<start_of_turn>user\nHi<end_of_turn>","echo":true,"max_tokens":0}'
+check "echo is the prompt as it was sent" out_has '"text":"<start_of_turn>user\nHi<end_of_turn>"'
+for prompt in '[]' '["a",1]' '[[]]'; do
+    get /v1/completions -H "$json" -d "{\"prompt\":$prompt}"
+    is_error 400
+    check "names the field" out_has '"param":"prompt"'
+done
+ids=$(printf ',5%.0s' {1..512})
+get /v1/completions -H "$json" -d "{\"prompt\":[${ids#,}],\"max_tokens\":0}"
+check "a prompt that fills the context, and no answer" status_is 200
+get /v1/completions -H "$json" -d "{\"prompt\":[${ids#,}],\"max_tokens\":1}"
+is_error 400
+bad 400 '{"messages":[{"role":"user","content":"a"}],"tools":[1]}'
+check "says what passes" out_has 'expected null or []'
 bad 400 '{"messages":{"role":"user"}}'
 bad 400 '{"messages":[{"role":"user","content":5}]}'
 bad 400 '{"messages":[{"role":"user"}]}'
