@@ -145,19 +145,60 @@ static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
     return x->gen->ask.logprobs && (drawn || ev->kind == GM_EVENT_PROMPT);
 }
 
+/* Adds to c->held one token's log-probabilities, and where in the text it begins. */
+static bool hold_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    const gm_dialect *const d = x->gen->dialect;
+    const bool drawn = ev->kind == GM_EVENT_TOKEN;
+    json_t *const one = d->logprobs_new();
+    const bool ok = one && d->logprobs_add(x, c, ev, one);
+    json_t *const entry = json_pack("{s:I, s:o?}", "at", (json_int_t)c->n_drawn, "of", one);
+    if (!c->held) c->held = json_array();
+    const gm_str text = drawn ? gm_openai_token(x, ev->id, 0) : GM_STR("");
+    c->n_drawn += text.len;
+    return json_array_append_new(c->held, entry) == 0 && ok && text.p;
+}
+
+static bool join_logprobs(json_t *to, json_t *from)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(from, key, v)
+    {
+        if (json_is_array(v) && json_array_extend(json_object_get(to, key), v) != 0) return false;
+    }
+    return to != NULL;
+}
+
+/* A stop string may take back the text of tokens that were drawn: their log-probabilities come with
+ * the text, or never. Adds to *to those that have come; false for lack of memory. */
+static bool take_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t **to)
+{
+    const gm_generation *const g = x->gen;
+    if (wants_logprobs(x, ev) && !hold_logprobs(x, c, ev)) return false;
+    c->n_out += ev->len;
+    const bool all = g->ask.n_stops == 0 || c->n_drawn <= c->n_out;
+    while (json_array_size(c->held)) {
+        const json_t *const entry = json_array_get(c->held, 0);
+        const size_t at = (size_t)json_integer_value(json_object_get(entry, "at"));
+        if (!all && at >= c->n_out) break;
+        if (!*to) *to = g->dialect->logprobs_new();
+        if (!join_logprobs(*to, json_object_get(entry, "of"))) return false;
+        json_array_remove(c->held, 0);
+    }
+    return true;
+}
+
 static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     const gm_dialect *const d = x->gen->dialect;
     gm_delta delta = {.text = {ev->text ? ev->text : "", ev->len}};
     if (!c->begun) put_choice(x, d->first(x, c));
     c->begun = true;
-    if (wants_logprobs(x, ev)) {
-        delta.logprobs = d->logprobs_new();
-        if (!delta.logprobs || !d->logprobs_add(x, c, ev, delta.logprobs)) {
-            json_decref(delta.logprobs);
-            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
-            return;
-        }
+    if (!take_logprobs(x, c, ev, &delta.logprobs)) {
+        json_decref(delta.logprobs);
+        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+        return;
     }
     if (delta.text.len || delta.logprobs) put_choice(x, d->delta(x, c, &delta));
     if (ev->kind != GM_EVENT_END) return;
@@ -168,8 +209,7 @@ static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 static void keep_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     gm_strbuf_put(&c->text, (gm_str){ev->text ? ev->text : "", ev->len});
-    if (c->text.failed || (wants_logprobs(x, ev) &&
-                           (!c->logprobs || !x->gen->dialect->logprobs_add(x, c, ev, c->logprobs))))
+    if (c->text.failed || !take_logprobs(x, c, ev, &c->logprobs))
         fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
 }
 
@@ -295,6 +335,7 @@ void gm_generation_close(gm_generation *g)
         gm_request_close(g->choices[i].request);
         gm_strbuf_deinit(&g->choices[i].text);
         json_decref(g->choices[i].logprobs);
+        json_decref(g->choices[i].held);
     }
     for (uint32_t i = 0; i < g->n_prompts; i++) {
         gm_ids_deinit(&g->prompts[i]);

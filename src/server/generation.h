@@ -20,11 +20,13 @@ typedef struct gm_choice {
     bool begun;      /* what comes before the first token was sent                */
     bool told;       /* the prompt's first token was */
     bool ended;
-    gm_event end;     /* its counts; the text is in `text`                         */
-    gm_strbuf text;   /* of a whole reply                                          */
-    json_t *logprobs; /* of a whole reply, where they are asked for                */
-    size_t offset;    /* characters of text before the next token                  */
-    double last_s;    /* the last token's decode_s                                 */
+    gm_event end;          /* its counts; the text is in `text`                         */
+    gm_strbuf text;        /* of a whole reply                                          */
+    json_t *logprobs;      /* of a whole reply, where they are asked for                */
+    size_t offset;         /* characters of text before the next token                  */
+    json_t *held;          /* log-probabilities of tokens whose text is not out yet     */
+    size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
+    double last_s;         /* the last token's decode_s                                 */
 } gm_choice;
 
 /* A piece of a choice for a stream. */

@@ -132,6 +132,12 @@ async function testStop() {
     const s = await collect(await chat({ max_tokens: 40, stop: ['~no such~', stop], stream: true }))
     same('nothing of it is streamed', s.text[0], r.choices[0].message.content)
     same('the finish', s.finish, { 0: 'stop' })
+    const long = { max_tokens: 40, stop: whole.slice(at, at + 12), logprobs: true }
+    const cut = (await chat(long)).choices[0]
+    const tokens = cut.logprobs.content.map((t) => t.token)
+    check('its tokens reach the end of the text', tokens.join('').startsWith(cut.message.content), [tokens, cut.message.content])
+    check('and none begins behind it', tokens.slice(0, -1).join('').length < cut.message.content.length, [tokens, cut.message.content])
+    same('streamed too', (await collect(await chat({ ...long, stream: true }))).logprobs.map((t) => t.token), tokens)
 }
 
 async function testSampling() {
