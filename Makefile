@@ -169,9 +169,9 @@ $(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
 # failalloc stands before libc and the sanitizer, so the allocations of libraries fail too.
-$(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libgemmule.a
+$(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
-	$(link) -lcmocka $(LDLIBS)
+	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
 $(REPLAY_BIN): $(B)/tests/fuzz/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o \
                                          $(B)/libgemmule.a

@@ -34,7 +34,7 @@ async function stop() {
     await ended
 }
 
-// One stream: seconds to its first token, and how many came.
+// One stream: seconds to its first token (comments come before it), and how many came.
 function stream(prompt, tokens, seed) {
     return new Promise((resolve, reject) => {
         const body = JSON.stringify({ prompt, max_tokens: tokens, ignore_eos: true, stream: true, seed, temperature: 1 })
@@ -46,7 +46,8 @@ function stream(prompt, tokens, seed) {
         let first = 0
         request.on('error', reject)
         request.on('response', (reply) => {
-            reply.on('data', () => { first ||= (performance.now() - began) / 1000 })
+            reply.setEncoding('utf8')
+            reply.on('data', (d) => { if (!first && d.includes('data: {')) first = (performance.now() - began) / 1000 })
             reply.on('end', () => resolve({ first, tokens }))
         })
         request.end(body)
@@ -94,7 +95,7 @@ async function company() {
         others = [...Array(200)].map(() => net.connect({ port, host: '127.0.0.1' }).on('error', () => {}))
         const body = JSON.stringify({ prompt: 'slow', max_tokens: 900, ignore_eos: true, stream: true, n: 4, logprobs: 20 })
         const slow = net.connect({ port, host: '127.0.0.1' }).on('error', () => {})
-        slow.write(`POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+        slow.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
         slow.pause()
         others.push(slow)
         for (;;) { // until it is behind and parked

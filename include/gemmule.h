@@ -187,7 +187,7 @@ uint32_t gm_engine_ctx(const gm_engine *e);
 typedef struct gm_engine_stats {
     uint32_t size;
     uint32_t n_slots, n_running, n_queued;
-    uint32_t n_parked; /* running ones whose reader is behind                             */
+    uint32_t n_parked; /* those whose reader is behind: running, or set aside for others  */
     uint32_t pages[2]; /* of the KV cache: for global layers, for local ones              */
     uint32_t pages_used[2];
     uint64_t n_steps;
@@ -232,6 +232,7 @@ enum {
     GM_REQUEST_IGNORE_END = 2, /* the tokens that end an answer are never drawn                */
     GM_REQUEST_PROMPT = 4,     /* the prompt's tokens come as events too, from the second on   */
     GM_REQUEST_NO_ANSWER = 8,  /* ends where the answer would begin                            */
+    GM_REQUEST_ALONG = 16,     /* belongs to one that was let in: no queue is too full for it  */
 };
 
 typedef struct gm_request_opts {
@@ -283,7 +284,8 @@ typedef struct gm_event {
     uint64_t hash;     /* of the row of logits, where asked for: the same run, the same hash */
 } gm_event;
 
-/* Waits for the next event of this request. One thread a request. After GM_EVENT_END, or a failure,
+/* Waits for the next event of this request. Who takes none for a second while others wait for a
+ * slot is set aside, and goes on when it takes some. One thread a request. After GM_EVENT_END, or a failure,
  * the same answer comes again. */
 gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err);
 

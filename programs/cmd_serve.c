@@ -189,17 +189,21 @@ static int load(gm_session *s, gm_server *server, const serve_opts *o)
     opts.progress_ctx = server;
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
     if (status == GM_OK || status == GM_E_CANCEL) return GM_EXIT_OK;
+    if (status == GM_E_NOMEM && o->load.memory.given)
+        return gm_say_failed("%s; --memory allows %llu MB", err.msg,
+                             (unsigned long long)o->load.memory.whole);
     return gm_say_failed("%s", err.msg);
 }
 
 static void say_ready(const gm_server *s, const gm_session *session, const serve_opts *o)
 {
     if (session->info.note[0]) gm_say_note("%s", session->info.note);
-    gm_out_printf("gemmule: %s on %s://%s:%u, %u tokens a request, %u at once, backend %s\n",
-                  gm_server_model(s), o->listen.tls_cert ? "https" : "http",
-                  o->listen.host ? o->listen.host : "127.0.0.1", gm_server_port(s),
-                  gm_engine_ctx(session->engine), session->opts.n_slots,
-                  gm_engine_backend(session->engine));
+    const char *const host = o->listen.host ? o->listen.host : "127.0.0.1";
+    const bool v6 = strchr(host, ':') != NULL; /* a URL has it in brackets */
+    gm_out_printf("gemmule: %s on %s://%s%s%s:%u, %u tokens a request, %u at once, backend %s\n",
+                  gm_server_model(s), o->listen.tls_cert ? "https" : "http", v6 ? "[" : "", host,
+                  v6 ? "]" : "", gm_server_port(s), gm_engine_ctx(session->engine),
+                  session->opts.n_slots, gm_engine_backend(session->engine));
     gm_out_flush();
 }
 
@@ -214,9 +218,11 @@ static void serve_until_told(gm_server *s, double timeout_s)
         else
             gm_say_note("the keys stay as they were: %s", err.msg);
     }
-    gm_say_note("stopping: what runs has %.0f seconds to finish; a second signal ends it now",
-                timeout_s);
     gm_server_stop(s);
+    if (!gm_server_wait(s, 0)) {
+        gm_say_note("stopping: what runs has %.0f seconds to finish; a second signal ends it now",
+                    timeout_s);
+    }
     for (double waited = 0; waited < timeout_s && !gm_server_wait(s, 0); waited += 0.05) {
         const int again = gm_interrupt_next(0.05);
         if (again == SIGTERM || again == SIGINT) return;

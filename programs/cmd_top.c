@@ -104,7 +104,7 @@ static bool fetch(const top_args *a, const char *path, gm_bytes *out, int *statu
     if (fd < 0) return false;
     *status = NO_HTTP;
     const int len = snprintf(
-        request, sizeof request, "GET %s HTTP/1.0\r\nHost: gemmule\r\n%s%.500s%s\r\n", path,
+        request, sizeof request, "GET %s HTTP/1.0\r\nHost: localhost\r\n%s%.500s%s\r\n", path,
         a->key ? "Authorization: Bearer " : "", a->key ? a->key : "", a->key ? "\r\n" : "");
     ssize_t n = send(fd, request, (size_t)len, MSG_NOSIGNAL);
     while (n > 0 && (n = recv(fd, chunk, sizeof chunk, 0)) > 0)

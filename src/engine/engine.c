@@ -9,16 +9,23 @@
 #include "base/mem.h"
 #include "engine/prefix.h"
 
+#define PATIENCE_S 1.0 /* a reader may be behind while others wait for its slot */
+
 /* ---- one turn -------------------------------------------------------------------------- */
 
-/* Frees the sequence's slot; the client sees the end or the failure that was put before. What it
- * has in the cache may still serve others. */
-static void let_go(gm_engine *e, gm_request *r)
+static void leave_slot(gm_engine *e, const gm_request *r)
 {
     e->slot[r->slot] = NULL;
     e->n_active--;
     for (uint32_t c = 0; c < GM_CLASSES; c++)
         e->reserved[c] -= r->need[c];
+}
+
+/* The client sees the end or the failure that was put before. What the sequence has in the cache
+ * may still serve others. */
+static void let_go(gm_engine *e, gm_request *r)
+{
+    if (e->slot[r->slot] == r) leave_slot(e, r);
     gm_prefix_keep(e, r);
     r->let_go = true;
     pthread_cond_signal(&r->news);
@@ -34,36 +41,59 @@ static bool has_pages(const gm_engine *e, const gm_request *r)
     return true;
 }
 
+/* Whoever has a slot, and a reader who has not taken anything for too long, gives it up to those who
+ * wait. Its pages stay until somebody needs them, and it goes on when its reader does. */
+static bool set_one_aside(gm_engine *e)
+{
+    const double since_s = gm_clock_s() - e->patience_s;
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
+        gm_request *const r = e->slot[i];
+        if (!r || gm_seq_has_room(r) || r->put_s > since_s) continue;
+        leave_slot(e, r);
+        r->begun = false;
+        r->aside = true;
+        gm_queue_put(&e->queue, r);
+        return true;
+    }
+    return false;
+}
+
+static bool take_slot(gm_engine *e, gm_request *r)
+{
+    uint32_t slot = 0;
+    while (slot < e->place.n_slots && e->slot[slot])
+        slot++;
+    if (slot == e->place.n_slots || !has_pages(e, r)) return false;
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        e->reserved[c] += r->need[c];
+    r->slot = slot;
+    if (!r->aside) r->start_s = gm_clock_s(); /* waiting in the queue is no work */
+    e->slot[slot] = r;
+    e->n_active++;
+    return true;
+}
+
 /* Requests that were cancelled leave the queue; others take free slots in order: nobody is passed by
- * one that needs fewer pages. */
+ * one that needs fewer pages. Those that were set aside do not count until somebody reads them. */
 static void admit(gm_engine *e)
 {
     bool full = false;
     for (gm_request **at = &e->queue; *at;) {
         gm_request *const r = *at;
-        uint32_t slot = 0;
-        full = full || !has_pages(e, r);
-        while (slot < e->place.n_slots && e->slot[slot])
-            slot++;
-        if (atomic_load(&r->cancelled)) {
-            gm_seq_end(r, GM_END_CANCEL);
-            r->let_go = true;
-        } else if (gm_seq_is_read(r)) {
-            gm_seq_end(r, GM_END_LENGTH);
-            r->let_go = true;
-        } else if (slot < e->place.n_slots && !full) {
-            for (uint32_t c = 0; c < GM_CLASSES; c++)
-                e->reserved[c] += r->need[c];
-            r->slot = slot;
-            r->start_s = gm_clock_s(); /* waiting in the queue is no work */
-            e->slot[slot] = r;
-            e->n_active++;
-        } else {
+        const bool cancelled = atomic_load(&r->cancelled), reads = gm_seq_has_room(r);
+        const bool over = cancelled || gm_seq_is_read(r);
+        while (!over && reads && !full && !take_slot(e, r))
+            full = !set_one_aside(e);
+        if (!over && (full || !reads)) {
             at = &r->next;
             continue;
         }
         *at = r->next;
-        e->n_queued--;
+        e->n_queued -= !r->aside;
+        r->aside = false;
+        if (!over) continue;
+        gm_seq_end(r, cancelled ? GM_END_CANCEL : GM_END_LENGTH);
+        let_go(e, r);
     }
 }
 
@@ -85,7 +115,7 @@ static void take_requests(gm_engine *e)
 static void sleep_for_news(gm_engine *e)
 {
     if (e->stopping) return;
-    if (e->n_active == 0) {
+    if (e->n_active == 0 && !e->queue) {
         pthread_cond_wait(&e->wake, &e->lock);
         return;
     }
@@ -266,6 +296,7 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
     e->max_queue = o.max_queue;
     e->cache = o.cache || o.cache_dir;
     e->longest = gm_seq_longest(m->vocab);
+    e->patience_s = PATIENCE_S;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     const gm_status status = engine_init(e, &o, err);
@@ -318,6 +349,9 @@ void gm_engine_stat(gm_engine *e, gm_engine_stats *out)
         full.n_kept++;
     for (uint32_t i = 0; i < e->place.n_slots; i++)
         full.n_parked += e->slot[i] && !gm_seq_has_room(e->slot[i]);
+    for (const gm_request *r = e->queue; r; r = r->next) {
+        if (r->aside) (*(gm_seq_has_room(r) ? &full.n_queued : &full.n_parked))++;
+    }
     static const uint32_t classes[] = {GM_CLASS_GLOBAL, GM_CLASS_LOCAL};
     for (int i = 0; i < 2; i++) {
         full.pages[i] = e->place.pool.n_pages[classes[i]];

@@ -20,8 +20,9 @@ struct gm_engine {
     const gm_model *model;
     uint32_t max_queue; /* 0: any number */
     gm_store store;
-    bool cache;     /* beginnings are kept after their requests are closed */
-    size_t longest; /* bytes that one token can add to a text */
+    bool cache;        /* beginnings are kept after their requests are closed */
+    size_t longest;    /* bytes that one token can add to a text */
+    double patience_s; /* that a reader may be behind while others wait for its slot */
 
     /* engine thread */
     gm_place place;
@@ -34,9 +35,9 @@ struct gm_engine {
 
     /* shared, under lock */
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* a request came, room was made, or it is time to stop */
-    gm_request *queue;   /* oldest first */
-    uint32_t n_queued;
+    pthread_cond_t wake;           /* a request came, room was made, or it is time to stop */
+    gm_request *queue;             /* oldest first; with those that were set aside */
+    uint32_t n_queued;             /* without those                                */
     gm_beginning *kept;            /* of finished requests; longest unused first */
     uint32_t reserved[GM_CLASSES]; /* pages that running requests may come to hold */
     uint32_t n_active;             /* sequences in slots */

@@ -219,6 +219,16 @@ bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint3
     return true;
 }
 
+bool gm_kvpool_seat(const gm_kvpool *p, const gm_kvtable *t, uint32_t slot, gm_step *step)
+{
+    if (!has_room(step, GM_CLASSES * p->table_len, 0)) return false;
+    for (uint32_t c = 0; c < GM_CLASSES; c++) {
+        for (uint32_t i = t->first[c]; i < t->n[c]; i++)
+            gm_step_put_edit(step, &(gm_page_edit){slot, c, i, t->page[c][i]});
+    }
+    return true;
+}
+
 bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step)
 {
     if (!gm_kvpool_holds(p, t, n) || !has_room(step, GM_CLASSES * p->table_len, 0)) return false;

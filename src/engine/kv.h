@@ -65,6 +65,10 @@ uint32_t gm_kvpool_need(const gm_kvpool *p, uint32_t class, uint32_t n, uint32_t
 bool gm_kvpool_share(gm_kvpool *p, gm_kvtable *to, const gm_kvtable *from, uint32_t slot,
                      uint32_t n, gm_step *step);
 
+/* Tells the slot that its sequence now has of every page in use. Answers false when the step has no
+ * room. */
+bool gm_kvpool_seat(const gm_kvpool *p, const gm_kvtable *t, uint32_t slot, gm_step *step);
+
 /* Forgets every position from n on. Answers false when the table does not hold what is
  * before n, or the step has no room. */
 bool gm_kvpool_truncate(gm_kvpool *p, gm_kvtable *t, uint32_t slot, uint32_t n, gm_step *step);

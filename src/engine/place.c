@@ -8,6 +8,7 @@
 /* A request's context where nobody says: enough for a chat, small enough for any machine. */
 #define DEFAULT_CTX 4096u
 #define MAX_SLOTS   1024u
+#define MAX_THREADS 1024u
 #define MAX_SEQS    65536u /* contexts that a pool may have pages for */
 
 /* What the options come to for this model. */
@@ -30,6 +31,10 @@ static gm_status read_sizes(wish *w, const gm_model *m, const gm_engine_opts *o,
         return gm_fail(err, GM_E_ARG, 0,
                        "engine: %" PRIu32 " requests at once, expected at most %" PRIu32,
                        w->n_slots, MAX_SLOTS);
+    }
+    if (o->n_threads > MAX_THREADS) {
+        return gm_fail(err, GM_E_ARG, 0, "engine: %" PRIu32 " threads, expected at most %" PRIu32,
+                       o->n_threads, MAX_THREADS);
     }
     return GM_OK;
 }

@@ -80,14 +80,17 @@ static void drop(gm_engine *e, gm_beginning *b)
     gm_beginning_free(b);
 }
 
-/* What another beginning has as well, and can be gone on from there, need not be kept twice. */
-static void drop_covered(gm_engine *e, const gm_beginning *by)
+/* What another beginning has as well, and can be gone on from there, need not be kept twice; its
+ * file goes on with the other. */
+static void drop_covered(gm_engine *e, gm_beginning *by)
 {
     for (gm_beginning *k = e->kept, *next = NULL; k; k = next) {
         next = k->next;
-        if (k->n <= by->n && memcmp(k->ids, by->ids, k->n * sizeof *k->ids) == 0 &&
-            gm_kvpool_holds(&e->place.pool, &by->table, k->n))
-            drop(e, k);
+        if (k->n > by->n || memcmp(k->ids, by->ids, k->n * sizeof *k->ids) != 0 ||
+            !gm_kvpool_holds(&e->place.pool, &by->table, k->n))
+            continue;
+        gm_store_take_over(&e->store, by, k);
+        drop(e, k);
     }
 }
 
@@ -114,6 +117,18 @@ void gm_prefix_forget(gm_engine *e, const gm_request *r)
     }
 }
 
+/* Who was set aside has its tokens still, and computes them again. */
+static bool evict_aside(gm_engine *e)
+{
+    for (gm_request *r = e->queue; r; r = r->next) {
+        if (r->n_done == 0) continue;
+        gm_kvpool_release(&e->place.pool, &r->begin->table);
+        r->n_done = r->begin->n = 0;
+        return true;
+    }
+    return false;
+}
+
 bool gm_prefix_evict(gm_engine *e)
 {
     if (e->kept) {
@@ -121,6 +136,7 @@ bool gm_prefix_evict(gm_engine *e)
         drop(e, e->kept);
         return true;
     }
+    if (evict_aside(e)) return true;
     const uint32_t before = e->place.pool.n_free[GM_CLASS_LOCAL];
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
         if (e->slot[i]) gm_kvpool_unmark(&e->place.pool, &e->slot[i]->begin->table);

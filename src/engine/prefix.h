@@ -29,8 +29,8 @@ uint32_t gm_prefix_share(gm_engine *e, gm_request *r);
 void gm_prefix_keep(gm_engine *e, gm_request *r);
 /* A request is closed: its beginning goes, unless there is a cache. */
 void gm_prefix_forget(gm_engine *e, const gm_request *r);
-/* Gives back the pages of the beginning that was unused longest, then what running requests keep
- * for others; false when there is neither. */
+/* Gives back the pages of the beginning that was unused longest, then those of requests that were
+ * set aside, then what running requests keep for others; false when there is none of these. */
 bool gm_prefix_evict(gm_engine *e);
 /* Reads what an engine before this one has left on disk. */
 void gm_prefix_load(gm_engine *e);

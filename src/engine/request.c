@@ -27,12 +27,10 @@ gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts 
     gm_request *r = NULL;
     GM_TRY(gm_seq_open(&r, e, &o, err));
     pthread_mutex_lock(&e->lock);
-    const bool full = e->max_queue && e->n_queued + e->n_active >= e->place.n_slots + e->max_queue;
+    const bool full = e->max_queue && !(o.flags & GM_REQUEST_ALONG) &&
+                      e->n_queued + e->n_active >= e->place.n_slots + e->max_queue;
     if (!full) {
-        gm_request **last = &e->queue;
-        while (*last)
-            last = &(*last)->next;
-        *last = r;
+        gm_queue_put(&e->queue, r);
         e->n_queued++;
         pthread_cond_signal(&e->wake);
     }
@@ -40,8 +38,8 @@ gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts 
     if (full) {
         gm_seq_free(r);
         return gm_fail(err, GM_E_BUSY, 0,
-                       "engine: %" PRIu32 " requests run and %" PRIu32
-                       " wait, which is as many as may",
+                       "engine: the queue is full (at most %" PRIu32 " at once and %" PRIu32
+                       " waiting)",
                        e->place.n_slots, e->max_queue);
     }
     *out = r;

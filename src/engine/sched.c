@@ -12,27 +12,41 @@ static uint32_t rows_left(const gm_engine *e)
     return e->step->limits.rows - e->step->n_rows;
 }
 
-/* The prompt counts for the repeat penalty, whoever computes it. */
+/* The prompt counts for the repeat penalty, whoever computes it; and what was answered before the
+ * sequence was set aside, for all of them. */
 static void put_counts(gm_engine *e, const gm_request *r)
 {
-    for (uint32_t i = 0; i < r->n_prompt; i++)
-        gm_step_put_count(e->step, &(gm_count_edit){r->slot, r->ids[i], 1, 0});
+    for (uint32_t i = 0; i < r->n_ids; i++) {
+        const bool asked = i < r->n_prompt;
+        gm_step_put_count(e->step, &(gm_count_edit){r->slot, r->ids[i], asked, !asked});
+    }
 }
 
-/* A slot's first step: its draw parameters, biases and counts, and what others have computed of it.
- * Where counts have no room, the slot waits: in the next step others have theirs already. */
+/* What is there already: its own pages where it was set aside and they were left, or what others
+ * have computed of it. */
+static bool take_over(gm_engine *e, gm_request *r)
+{
+    if (r->n_done) return gm_kvpool_seat(&e->place.pool, &r->begin->table, r->slot, e->step);
+    const bool first = r->n_put == 0;
+    r->n_done = r->begin->n = gm_prefix_share(e, r);
+    if (!first) return true;
+    r->n_cached = r->n_done;
+    e->stats.n_cached += r->n_cached;
+    return true;
+}
+
+/* A slot's first step: its draw parameters, biases and counts, and what is there already. Where
+ * these have no room, the slot waits: in the next step others have theirs already. */
 static bool begin_slot(gm_engine *e, gm_request *r)
 {
     if (r->begun) return true;
-    if (gm_prefix_awaits(e, r)) return false;
-    const bool counts = r->draw.repeat != 1;
-    if (counts && r->n_prompt > e->step->limits.counts - e->step->n_counts) return false;
+    if (r->n_done == 0 && gm_prefix_awaits(e, r)) return false;
+    const bool counts = r->draw.repeat != 1 || r->n_ids > r->n_prompt;
+    if (counts && r->n_ids > e->step->limits.counts - e->step->n_counts) return false;
     if (!gm_step_put_set(e->step, r->slot, &r->draw, r->bias, r->n_bias)) return false;
     if (counts) put_counts(e, r);
-    r->n_done = r->n_cached = r->begin->n = gm_prefix_share(e, r);
-    e->stats.n_cached += r->n_cached;
-    r->begun = true;
-    return true;
+    r->begun = take_over(e, r);
+    return r->begun;
 }
 
 /* The step's row at `row` tells of the token at `pos`: one to be drawn, or one of the prompt. */
@@ -58,7 +72,8 @@ static void put_outs(gm_engine *e, gm_request *r, uint32_t n)
     const uint32_t row = e->step->n_rows - n;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t pos = r->n_done + i + 1;
-        const bool asked = pos < r->n_prompt ? r->flags & GM_REQUEST_PROMPT : pos == r->n_ids;
+        const bool tells = r->flags & GM_REQUEST_PROMPT && pos > r->n_put; /* its n-th is of n */
+        const bool asked = pos < r->n_prompt ? tells : pos == r->n_ids;
         if (asked) put_out(e, r, row + i, pos);
     }
 }
@@ -121,8 +136,7 @@ bool gm_sched_fill(gm_engine *e)
             gm_request *const r = e->slot[(first + i) % n_slots];
             if (!r) continue;
             if (!prompts) r->n_now = 0;
-            const bool is_prompt = r->n_done < r->n_prompt;
-            if (is_prompt != (prompts == 1) || !gm_seq_has_room(r)) continue;
+            if (gm_seq_is_behind(r) != (prompts == 1) || !gm_seq_has_room(r)) continue;
             add(e, r, prompts ? most : rows_left(e));
             if (prompts) most -= r->n_now;
         }
@@ -136,7 +150,7 @@ void gm_sched_learn(gm_engine *e, double us)
     for (uint32_t i = 0; i < e->step->n_segs; i++) {
         const gm_step_seg *const s = &gm_step_segs(e->step)[i];
         const gm_request *const r = e->slot[s->slot];
-        if (r && r->n_done < r->n_prompt)
+        if (r && gm_seq_is_behind(r))
             prompts += s->n_rows;
         else
             answers++;

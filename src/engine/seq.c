@@ -28,11 +28,15 @@ static gm_status check_prompt(const gm_request_opts *o, uint32_t n_vocab, uint32
                               gm_err *err)
 {
     if (o->n_ids == 0) return gm_fail(err, GM_E_ARG, 0, "prompt: it has no tokens");
-    if (o->n_ids >= n_ctx) {
+    const bool answers = !(o->flags & GM_REQUEST_NO_ANSWER);
+    if (o->n_ids + answers > n_ctx) {
         return gm_fail(err, GM_E_TOOBIG, 0,
-                       "prompt: it has %zu tokens and the context has room for %" PRIu32
-                       " with one to answer",
-                       o->n_ids, n_ctx - 1);
+                       "prompt: it has %zu tokens and the context has room for %" PRIu32 "%s",
+                       o->n_ids, n_ctx - answers, answers ? " with one to answer" : "");
+    }
+    if (o->flags >= 2 * GM_REQUEST_ALONG) {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "request: its flags are %#" PRIx32 ", of which some are unknown", o->flags);
     }
     for (size_t i = 0; i < o->n_ids; i++) {
         if (o->ids[i] < 0 || (uint32_t)o->ids[i] >= n_vocab) {
@@ -88,6 +92,16 @@ static gm_status copy_biases(gm_request *r, const gm_request_opts *o, const gm_v
     return GM_OK;
 }
 
+gm_status gm_beginning_open(gm_beginning **out, const gm_kvpool *pool, uint32_t n, gm_err *err)
+{
+    GM_TRY(gm_mem_alloc(out, 1, sizeof **out, "token ids", err));
+    gm_beginning *const b = *out;
+    GM_TRY(gm_arena_alloc(&b->arena, &b->ids, n, sizeof *b->ids, "token ids", err));
+    GM_TRY(gm_arena_alloc(&b->arena, &b->filed.pages, pool->table_len, sizeof *b->filed.pages,
+                          "a page table", err));
+    return gm_kvtable_init(&b->table, pool, &b->arena, err);
+}
+
 void gm_beginning_free(gm_beginning *b)
 {
     if (!b) return;
@@ -100,12 +114,9 @@ static gm_status begin_init(gm_request *r, const gm_request_opts *o, gm_err *err
 {
     const gm_kvpool *const pool = &r->engine->place.pool;
     const uint32_t most = r->n_prompt + r->max_answer;
-    GM_TRY(gm_mem_alloc(&r->begin, 1, sizeof *r->begin, "token ids", err));
-    gm_beginning *const b = r->begin;
-    GM_TRY(gm_arena_alloc(&b->arena, &b->ids, most, sizeof *b->ids, "token ids", err));
-    GM_TRY(gm_kvtable_init(&b->table, pool, &b->arena, err));
-    memcpy(b->ids, o->ids, o->n_ids * sizeof *b->ids);
-    r->ids = b->ids;
+    GM_TRY(gm_beginning_open(&r->begin, pool, most, err));
+    r->ids = r->begin->ids;
+    memcpy(r->ids, o->ids, o->n_ids * sizeof *r->ids);
     for (uint32_t c = 0; c < GM_CLASSES; c++)
         r->need[c] = gm_kvpool_need(pool, c, most, GM_RUNNER_ROWS);
     gm_prefix_mark(r->engine, r);
@@ -158,6 +169,14 @@ void gm_seq_free(gm_request *r)
     gm_beginning_free(r->begin);
     gm_arena_deinit(&r->arena);
     gm_mem_free(r);
+}
+
+void gm_queue_put(gm_request **queue, gm_request *r)
+{
+    while (*queue)
+        queue = &(*queue)->next;
+    r->next = NULL;
+    *queue = r;
 }
 
 void gm_seq_tell(gm_request *r)
@@ -220,6 +239,7 @@ static void mail_send(gm_request *r, gm_mail *mail, const gm_vocab *v, const gm_
     mail->ev.text = gm_strbuf_str(&mail->text).p;
     mail->ev.len = mail->text.len;
     r->n_put++;
+    r->put_s = gm_clock_s();
     gm_seq_tell(r);
 }
 

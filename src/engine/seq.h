@@ -20,6 +20,14 @@
 
 #define GM_SEQ_RING 32 /* events a client may be behind before its sequence is parked */
 
+/* What a file of the cache has of a beginning. */
+typedef struct gm_filed {
+    uint64_t name;  /* of the file, 0: there is none              */
+    uint64_t size;  /* its bytes                                  */
+    uint32_t n;     /* tokens in it                               */
+    uint8_t *pages; /* [table_len], bit c: the page of class c is in it */
+} gm_filed;
+
 /* Tokens and the pages that hold them. A request has one while it runs, and leaves it behind. */
 typedef struct gm_beginning gm_beginning;
 struct gm_beginning {
@@ -29,8 +37,12 @@ struct gm_beginning {
     int32_t *ids; /* [n_prompt + what may be answered]          */
     uint32_t n;   /* how many are in the KV cache               */
     bool saved;   /* it is on disk, or that was tried           */
+    gm_filed filed;
     gm_kvtable table;
 };
+/* A beginning without tokens or pages, with room for n tokens and a table of the pool's. On failure
+ * what there is of it is to be freed. */
+gm_status gm_beginning_open(gm_beginning **out, const gm_kvpool *pool, uint32_t n, gm_err *err);
 void gm_beginning_free(gm_beginning *b); /* NULL is fine; the pages have been given back */
 
 /* One event in the ring, with room for its text and candidates. */
@@ -43,7 +55,7 @@ typedef struct gm_mail {
 struct gm_request {
     gm_engine *engine;
     gm_arena arena;
-    gm_request *next; /* in the engine's queue, or among the kept */
+    gm_request *next; /* in the engine's queue */
 
     /* set at open, constant after */
     uint32_t n_prompt, max_answer, n_top, flags;
@@ -65,11 +77,13 @@ struct gm_request {
     uint32_t n_cached; /* tokens of the prompt that another request had computed */
     uint32_t n_now;    /* how many the step at hand adds               */
     bool begun;        /* the slot has its draw parameters             */
+    bool aside;        /* it had a slot, and waits for its reader      */
     gm_detok detok;
     gm_stops stops;
     gm_strbuf piece;             /* text of the token at hand                    */
     uint32_t *order;             /* [n_vocab] scratch for candidates, or NULL    */
     double start_s, prefilled_s; /* taken from the queue; first token drawn */
+    double put_s;                /* the last event                               */
 
     /* mailbox, under the engine's lock */
     pthread_cond_t news;
@@ -87,6 +101,9 @@ struct gm_request {
 gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
 void gm_seq_free(gm_request *r);
 
+/* Puts a request at the end of a queue. Under the lock. */
+void gm_queue_put(gm_request **queue, gm_request *r);
+
 /* The client is told that there is news. Under the lock. */
 void gm_seq_tell(gm_request *r);
 
@@ -98,6 +115,12 @@ uint32_t gm_seq_room(const gm_request *r);
 static inline bool gm_seq_has_room(const gm_request *r)
 {
     return gm_seq_room(r) > 0;
+}
+
+/* Whether more than the next token is to be computed of it. */
+static inline bool gm_seq_is_behind(const gm_request *r)
+{
+    return r->n_done < r->n_prompt || r->n_done + 1 < r->n_ids;
 }
 
 /* What a drawn token means for the sequence. */

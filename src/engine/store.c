@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/guard.h"
@@ -19,11 +20,12 @@
 #define SLICE      32           /* pages copied at one turn: a millisecond or two          */
 #define BEHIND_MAX (256u << 20) /* bytes that may wait to be written before copying goes on */
 
-/* A file to be written, or, without bytes, to be removed. */
+/* A segment to be appended, or, without bytes, a file to be removed. */
 struct gm_store_job {
     gm_store_job *next;
-    uint64_t name;
-    uint8_t *file;
+    uint64_t name;    /* of the file                  */
+    uint64_t offset;  /* where its bytes end till then */
+    uint8_t *segment; /* a gm_store_head and the rest  */
     gm_store_layout at;
 };
 
@@ -39,14 +41,24 @@ static void note(gm_store *s, const char *fmt, ...)
     s->note(s->note_ctx, text);
 }
 
-static void path_of(const gm_store *s, uint64_t name, const char *suffix, char *out, size_t size)
+static void path_of(const gm_store *s, uint64_t name, char *out, size_t size)
 {
-    snprintf(out, size, "%s/%016" PRIx64 "%s", s->dir, name, suffix);
+    snprintf(out, size, "%s/%016" PRIx64 SUFFIX, s->dir, name);
+}
+
+static const gm_store_head *head_of(const gm_store_job *j)
+{
+    return (const gm_store_head *)(const void *)j->segment;
+}
+
+static const gm_store_page *index_of(const uint8_t *segment, const gm_store_layout *at)
+{
+    return (const gm_store_page *)(const void *)(segment + at->index);
 }
 
 static void job_free(gm_store_job *j)
 {
-    if (j) gm_mem_free(j->file);
+    if (j) gm_mem_free(j->segment);
     gm_mem_free(j);
 }
 
@@ -64,35 +76,41 @@ static int write_all(int fd, const uint8_t *p, uint64_t n)
     return 0;
 }
 
-static int write_file(const gm_store *s, const gm_store_job *j)
+/* Appends a segment, or leaves the file as it was. It is not as long as it should be where the
+ * segment before this one could not be written; where it cannot be opened, there is none to go on
+ * with. */
+static int append(gm_store_job *j, const char *path)
 {
-    char path[4200], temp[4200];
-    path_of(s, j->name, SUFFIX, path, sizeof path);
-    path_of(s, j->name, ".tmp", temp, sizeof temp);
-    const int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return errno;
-    int os = write_all(fd, j->file, j->at.size);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | (j->offset ? 0 : O_CREAT | O_EXCL), 0600);
+    if (fd < 0) {
+        j->offset = 0;
+        return errno;
+    }
+    const bool follows = lseek(fd, 0, SEEK_END) == (off_t)j->offset;
+    int os = follows ? write_all(fd, j->segment, j->at.size) : ESTALE;
     if (os == 0 && fdatasync(fd) != 0) os = errno;
+    if (os && follows && ftruncate(fd, (off_t)j->offset) != 0) os = errno;
     if (close(fd) != 0 && os == 0) os = errno;
-    if (os == 0 && rename(temp, path) != 0) os = errno;
-    if (os) unlink(temp);
+    if (os && j->offset == 0) unlink(path);
     return os;
 }
 
-static void do_job(gm_store *s, gm_store_job *j)
+/* True when that is all; a failed one is for the engine's thread to look at. */
+static bool do_job(gm_store *s, gm_store_job *j)
 {
     char path[4200];
-    if (!j->file) {
-        path_of(s, j->name, SUFFIX, path, sizeof path);
+    path_of(s, j->name, path, sizeof path);
+    if (!j->segment) {
         unlink(path);
-        return;
+        return true;
     }
-    gm_store_seal(j->file, &j->at);
-    const int os = write_file(s, j);
-    if (os && !s->failed)
+    gm_store_seal(j->segment, &j->at);
+    const int os = append(j, path);
+    if (os && !s->complained)
         note(s, "the cache in %.300s cannot be written, and is kept in memory only: %s", s->dir,
              strerror(os));
-    s->failed = os != 0;
+    s->complained = os != 0;
+    return os == 0;
 }
 
 static void *store_main(void *arg)
@@ -106,10 +124,15 @@ static void *store_main(void *arg)
         if (!j) break;
         s->jobs = j->next;
         pthread_mutex_unlock(&s->lock);
-        do_job(s, j);
+        const bool done = do_job(s, j);
         pthread_mutex_lock(&s->lock);
         s->waiting -= j->at.size;
-        job_free(j);
+        if (done) {
+            job_free(j);
+        } else {
+            j->next = s->failed;
+            s->failed = j;
+        }
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -129,50 +152,63 @@ static void job_put(gm_store *s, gm_store_job *j)
 
 /* ---- the engine's thread ------------------------------------------------------------------- */
 
-static uint64_t name_of(const gm_store *s, const gm_beginning *b)
+/* A name that no other file has. */
+static uint64_t name_for(const gm_store *s, const gm_beginning *b)
 {
-    return gm_store_hash(b->ids, b->n * sizeof *b->ids, s->head.whose);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t hash = gm_store_hash(&now, sizeof now, s->head.whose);
+    return gm_store_hash(b->ids, b->n * sizeof *b->ids, hash) | 1;
 }
 
-/* A file in memory for a beginning, with its ids and index, and room for its pages. */
-static gm_store_job *job_begin(const gm_store *s, const gm_beginning *b, uint32_t table_len)
+static bool is_new(const gm_beginning *b, uint32_t class, uint32_t i)
+{
+    return b->table.page[class][i] != GM_NO_PAGE && !(b->filed.pages[i] & 1u << class);
+}
+
+/* A segment in memory for what is new of a beginning, with its ids and index, and room for its
+ * pages; NULL where nothing is, or memory runs out. */
+static gm_store_job *job_begin(const gm_store *s, const gm_beginning *b)
 {
     uint32_t n[GM_CLASSES] = {0};
     gm_store_head head = s->head;
+    head.first = b->filed.n;
     head.n_ids = b->n;
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
-        for (uint32_t i = 0; i < table_len; i++)
-            n[c] += b->table.page[c][i] != GM_NO_PAGE;
+        for (uint32_t i = 0; i < s->table_len; i++)
+            n[c] += is_new(b, c, i);
         head.n_pages += n[c];
     }
     gm_store_job *j = NULL;
-    if (gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL) != GM_OK) return NULL;
-    j->name = name_of(s, b);
+    if (head.n_pages == 0 || gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL) != GM_OK)
+        return NULL;
+    j->name = b->filed.name ? b->filed.name : name_for(s, b);
+    j->offset = b->filed.size;
     j->at = gm_store_layout_of(&head, n);
     if (j->at.size == 0 ||
-        gm_mem_alloc_aligned(&j->file, j->at.size, 1, "a cache file", NULL) != GM_OK) {
+        gm_mem_alloc_aligned(&j->segment, j->at.size, 1, "a cache file", NULL) != GM_OK) {
         job_free(j);
         return NULL;
     }
-    memcpy(j->file, &head, sizeof head);
-    memcpy(j->file + j->at.ids, b->ids, b->n * sizeof *b->ids);
-    gm_store_page *to = (gm_store_page *)(void *)(j->file + j->at.index);
+    memcpy(j->segment, &head, sizeof head);
+    memcpy(j->segment + j->at.ids, b->ids + head.first, (b->n - head.first) * sizeof *b->ids);
+    gm_store_page *to = (gm_store_page *)(void *)(j->segment + j->at.index);
     for (uint32_t c = 0; c < GM_CLASSES; c++) {
-        for (uint32_t i = 0; i < table_len; i++) {
-            if (b->table.page[c][i] != GM_NO_PAGE) *to++ = (gm_store_page){.class = c, .index = i};
+        for (uint32_t i = 0; i < s->table_len; i++) {
+            if (is_new(b, c, i)) *to++ = (gm_store_page){.class = c, .index = i};
         }
     }
     return j;
 }
 
 /* Where the bytes of page i of the index are. */
-static uint8_t *page_at(const gm_store *s, uint8_t *file, const gm_store_layout *at, uint32_t i)
+static uint8_t *page_at(const gm_store *s, const gm_store_job *j, uint32_t i)
 {
-    const gm_store_page *const index = (const gm_store_page *)(const void *)(file + at->index);
-    uint64_t off = at->pages;
+    const gm_store_page *const index = index_of(j->segment, &j->at);
+    uint64_t off = j->at.pages;
     for (uint32_t k = 0; k < i; k++)
         off += s->head.page_size[index[k].class];
-    return file + off;
+    return j->segment + off;
 }
 
 static gm_status copy(gm_place *p, const gm_page_move *moves, uint32_t n)
@@ -191,8 +227,30 @@ static void stop_copying(gm_store *s)
     s->next = 0;
 }
 
-static bool begin_copying(gm_store *s, const gm_place *p, gm_beginning *kept)
+/* Files end where their first failed segment would have begun. Which of their pages are older than
+ * that is not known any more, so the next segment has them all. */
+static void look_at_failed(gm_store *s, gm_beginning *kept)
 {
+    pthread_mutex_lock(&s->lock);
+    gm_store_job *failed = s->failed;
+    s->failed = NULL;
+    pthread_mutex_unlock(&s->lock);
+    for (gm_store_job *j = failed; j; j = failed) {
+        for (gm_beginning *k = kept; k; k = k->next) {
+            gm_filed *const f = &k->filed;
+            if (f->name != j->name || f->size <= j->offset) continue;
+            *f = (gm_filed){.pages = f->pages};
+            if (j->offset) *f = (gm_filed){j->name, j->offset, head_of(j)->first, f->pages};
+            memset(f->pages, 0, s->table_len);
+        }
+        failed = j->next;
+        job_free(j);
+    }
+}
+
+static bool begin_copying(gm_store *s, gm_beginning *kept)
+{
+    look_at_failed(s, kept);
     while (kept && kept->saved)
         kept = kept->next;
     if (!kept) return false;
@@ -200,37 +258,46 @@ static bool begin_copying(gm_store *s, const gm_place *p, gm_beginning *kept)
     const bool behind = !s->finishing && s->waiting > BEHIND_MAX;
     pthread_mutex_unlock(&s->lock);
     if (behind) return false;
-    kept->saved = true; /* or not: it is tried once */
-    s->now = kept;
-    s->next = 0;
+    kept->saved = true;                       /* or not: it is tried once */
     const bool guarded = gm_guard_set(false); /* a file is no token: it may allocate */
-    s->job = job_begin(s, kept, p->pool.table_len);
+    s->job = job_begin(s, kept);
     gm_guard_set(guarded);
-    if (!s->job) stop_copying(s);
-    return s->job != NULL;
+    s->now = s->job ? kept : NULL;
+    return true;
+}
+
+/* All of a segment is there: it is handed on, and counts as written. */
+static void end_copying(gm_store *s)
+{
+    gm_filed *const f = &s->now->filed;
+    const gm_store_page *const index = index_of(s->job->segment, &s->job->at);
+    for (uint32_t i = 0; i < s->next; i++)
+        f->pages[index[i].index] |= (uint8_t)(1u << index[i].class);
+    *f = (gm_filed){s->job->name, s->job->offset + s->job->at.size, head_of(s->job)->n_ids,
+                    f->pages};
+    job_put(s, s->job);
+    s->job = NULL;
+    stop_copying(s);
 }
 
 bool gm_store_feed(gm_store *s, gm_place *p, gm_beginning *kept)
 {
-    if (!s->dir || (!s->now && !begin_copying(s, p, kept))) return false;
-    const gm_store_page *const index =
-        (const gm_store_page *)(const void *)(s->job->file + s->job->at.index);
-    const uint32_t n_pages = ((const gm_store_head *)(const void *)s->job->file)->n_pages;
+    if (!s->dir || (!s->now && !begin_copying(s, kept))) return false;
+    if (!s->now) return true;
+    const gm_store_page *const index = index_of(s->job->segment, &s->job->at);
+    const uint32_t n_pages = head_of(s->job)->n_pages;
     gm_page_move moves[SLICE];
     uint32_t n = 0;
-    uint8_t *host = page_at(s, s->job->file, &s->job->at, s->next);
+    uint8_t *host = page_at(s, s->job, s->next);
     for (; n < SLICE && s->next < n_pages; n++, s->next++) {
         const gm_store_page *const at = &index[s->next];
         moves[n] = (gm_page_move){at->class, s->now->table.page[at->class][at->index], true, host};
         host += s->head.page_size[at->class];
     }
-    if (n && copy(p, moves, n) != GM_OK) {
+    if (copy(p, moves, n) != GM_OK)
         stop_copying(s);
-    } else if (s->next == n_pages) {
-        job_put(s, s->job);
-        s->job = NULL;
-        stop_copying(s);
-    }
+    else if (s->next == n_pages)
+        end_copying(s);
     return true;
 }
 
@@ -241,82 +308,88 @@ void gm_store_finish(gm_store *s, gm_place *p, gm_beginning *kept)
         continue;
 }
 
+/* Where both have a file, that of fewer tokens goes: what can be lost by that before the other is
+ * written is a place to go on from, and no token. */
+void gm_store_take_over(gm_store *s, gm_beginning *by, gm_beginning *covered)
+{
+    gm_filed *const from = &covered->filed, *const to = &by->filed;
+    if (!s->dir || from->n <= to->n) return;
+    memcpy(to->pages, from->pages, s->table_len);
+    const uint32_t last = from->n / GM_PAGE_LEN;
+    if (from->n % GM_PAGE_LEN && from->n < by->n) to->pages[last] = 0; /* it was not full then */
+    const uint64_t other = to->name;
+    *to = (gm_filed){from->name, from->size, from->n, to->pages};
+    from->name = other;
+}
+
 void gm_store_remove(gm_store *s, const gm_beginning *b)
 {
     if (!s->dir) return;
-    if (s->now == b) {
-        stop_copying(s);
-        return;
-    }
+    if (s->now == b) stop_copying(s);
+    if (!b->filed.name) return;
     gm_store_job *j = NULL;
-    if (!b->saved) return;
     const bool guarded = gm_guard_set(false);
     const gm_status status = gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL);
     gm_guard_set(guarded);
     if (status != GM_OK) return;
-    j->name = name_of(s, b);
+    j->name = b->filed.name;
     job_put(s, j);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* The pages of a file into the pool; false when there are too few, or one is not as it was. */
-static const char *load_pages(gm_store *s, gm_place *p, const uint8_t *file,
-                              const gm_store_layout *at, gm_beginning *b)
+/* The tokens and pages of a segment; a page that another one had before takes its place. False
+ * where the pool has no more. */
+static bool load_segment(const gm_store *s, gm_place *p, const uint8_t *segment,
+                         const gm_store_layout *at, gm_beginning *b)
 {
-    const gm_store_head *const h = (const gm_store_head *)(const void *)file;
-    const gm_store_page *const index = (const gm_store_page *)(const void *)(file + at->index);
-    const uint8_t *page = file + at->pages;
+    const gm_store_head *const h = (const gm_store_head *)(const void *)segment;
+    const gm_store_page *const index = index_of(segment, at);
+    const uint8_t *bytes = segment + at->pages;
+    memcpy(b->ids + h->first, segment + at->ids, (h->n_ids - h->first) * sizeof *b->ids);
     for (uint32_t i = 0; i < h->n_pages; i++) {
-        const uint64_t size = s->head.page_size[index[i].class];
-        if (gm_store_hash(page, size, 0) != index[i].hash) return "its checksum is wrong";
-        const gm_page_move move = {
-            index[i].class, gm_kvpool_put(&p->pool, &b->table, index[i].class, index[i].index),
-            false, (uint8_t *)(uintptr_t)page};
-        if (copy(p, &move, 1) != GM_OK) return "its pages cannot be copied";
-        page += size;
+        const uint32_t c = index[i].class, k = index[i].index;
+        uint32_t page = b->table.page[c][k];
+        if (page == GM_NO_PAGE && p->pool.n_free[c] == 0) return false;
+        if (page == GM_NO_PAGE) page = gm_kvpool_put(&p->pool, &b->table, c, k);
+        const gm_page_move move = {c, page, false, (uint8_t *)(uintptr_t)bytes};
+        if (copy(p, &move, 1) != GM_OK) return false;
+        b->filed.pages[k] |= (uint8_t)(1u << c);
+        bytes += s->head.page_size[c];
     }
-    return NULL;
-}
-
-static bool has_pages(const gm_place *p, const uint8_t *file, const gm_store_layout *at)
-{
-    const gm_store_head *const h = (const gm_store_head *)(const void *)file;
-    const gm_store_page *const index = (const gm_store_page *)(const void *)(file + at->index);
-    uint32_t n[GM_CLASSES] = {0};
-    for (uint32_t i = 0; i < h->n_pages; i++)
-        n[index[i].class]++;
-    for (int c = 0; c < GM_CLASSES; c++) {
-        if (n[c] > p->pool.n_free[c]) return false;
-    }
+    b->n = b->filed.n = h->n_ids;
+    b->filed.size += at->size;
     return true;
 }
 
-/* A beginning from a file; NULL with *wrong saying why, or with neither where it has no room. */
-static gm_beginning *load_file(gm_store *s, gm_place *p, const gm_mapfile *map, const char **wrong)
+/* A beginning from a file, up to where something is wrong with it; NULL where that is at once, or
+ * there is no room for it. */
+static gm_beginning *load_file(const gm_store *s, gm_place *p, const gm_mapfile *map,
+                               const char **wrong)
 {
-    gm_store_layout at = {0};
     gm_beginning *b = NULL;
-    *wrong = gm_store_check(map->data, map->size, &s->head, p->pool.table_len, &at);
-    if (*wrong || !has_pages(p, map->data, &at)) return NULL;
-    const gm_store_head *const h = (const gm_store_head *)(const void *)map->data;
-    if (gm_mem_alloc(&b, 1, sizeof *b, "token ids", NULL) != GM_OK) return NULL;
-    if (gm_arena_alloc(&b->arena, &b->ids, h->n_ids, sizeof *b->ids, "token ids", NULL) == GM_OK &&
-        gm_kvtable_init(&b->table, &p->pool, &b->arena, NULL) == GM_OK) {
-        memcpy(b->ids, map->data + at.ids, h->n_ids * sizeof *b->ids);
-        b->n = h->n_ids;
-        b->saved = true;
-        *wrong = load_pages(s, p, map->data, &at, b);
-        if (!*wrong) return b;
-        gm_kvpool_release(&p->pool, &b->table);
+    gm_store_head expected = s->head;
+    bool ok = gm_beginning_open(&b, &p->pool, s->table_len * GM_PAGE_LEN, NULL) == GM_OK;
+    while (ok && b->filed.size < map->size) {
+        const uint8_t *const segment = map->data + b->filed.size;
+        gm_store_layout at = {0};
+        expected.first = b->n;
+        *wrong = gm_store_check(segment, map->size - b->filed.size, &expected, s->table_len, &at);
+        if (*wrong) break;
+        ok = load_segment(s, p, segment, &at, b);
     }
+    if (ok && b->n) {
+        b->saved = true;
+        return b;
+    }
+    if (b) gm_kvpool_release(&p->pool, &b->table);
     gm_beginning_free(b);
     return NULL;
 }
 
 /* A file of the folder, and when it was written. */
 typedef struct found {
-    char name[64];
+    uint64_t name;
     int64_t time_ns;
 } found;
 
@@ -326,27 +399,51 @@ static int newer_first(const void *a, const void *b)
     return (x->time_ns < y->time_ns) - (x->time_ns > y->time_ns);
 }
 
-/* The files of the folder; those that were never finished go. */
+/* Whether a file is called as ours are. */
+static bool read_name(const char *text, uint64_t *name)
+{
+    char *end = NULL;
+    *name = strtoull(text, &end, 16);
+    return end == text + 16 && strcmp(end, SUFFIX) == 0 && *name != 0;
+}
+
 static size_t list_files(const gm_store *s, found **out)
 {
     size_t n = 0, cap = 0;
     DIR *const dir = opendir(s->dir);
     const struct dirent *entry = NULL;
     while (dir && (entry = readdir(dir))) {
-        const gm_str name = gm_str_c(entry->d_name);
+        found f = {0};
         struct stat st;
-        if (gm_str_ends(name, GM_STR(".tmp"))) unlinkat(dirfd(dir), entry->d_name, 0);
-        if (!gm_str_ends(name, GM_STR(SUFFIX)) || name.len >= sizeof(*out)->name ||
-            fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 ||
+        if (!read_name(entry->d_name, &f.name) || fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 ||
             gm_mem_grow(out, &cap, n + 1, sizeof **out, "cache files", NULL) != GM_OK)
             continue;
-        found *const f = &(*out)[n++];
-        memcpy(f->name, name.p, name.len + 1);
-        f->time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        f.time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        (*out)[n++] = f;
     }
     if (dir) closedir(dir);
     if (n) qsort(*out, n, sizeof **out, newer_first);
     return n;
+}
+
+/* Reads a file, and cuts off or removes what is of no use. */
+static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name)
+{
+    char path[4200];
+    gm_mapfile map = {0};
+    gm_beginning *b = NULL;
+    const char *wrong = NULL;
+    path_of(s, name, path, sizeof path);
+    if (gm_mapfile_open(&map, path, NULL) == GM_OK)
+        b = load_file(s, p, &map, &wrong);
+    else
+        wrong = "it cannot be read";
+    gm_mapfile_close(&map);
+    if (b) b->filed.name = name;
+    if (wrong) note(s, "%s%.300s was dropped: %s", b ? "the end of " : "", path, wrong);
+    if ((b ? wrong && truncate(path, (off_t)b->filed.size) != 0 : unlink(path) != 0) && wrong)
+        note(s, "%.300s stays: %s", path, strerror(errno));
+    return b;
 }
 
 void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
@@ -356,19 +453,7 @@ void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
     if (!s->dir) return;
     const size_t n = list_files(s, &files);
     for (size_t i = 0; i < n; i++) {
-        char path[4200];
-        gm_mapfile map = {0};
-        gm_err err = {0};
-        const char *wrong = NULL;
-        snprintf(path, sizeof path, "%s/%s", s->dir, files[i].name);
-        gm_beginning *b = NULL;
-        if (gm_mapfile_open(&map, path, &err) == GM_OK)
-            b = load_file(s, p, &map, &wrong);
-        else
-            wrong = "it cannot be read";
-        gm_mapfile_close(&map);
-        if (wrong) note(s, "%.300s was dropped: %s", path, wrong);
-        if (!b && unlink(path) != 0 && wrong) note(s, "%.300s stays: %s", path, strerror(errno));
+        gm_beginning *const b = take_file(s, p, files[i].name);
         if (!b) continue;
         b->next = oldest;
         oldest = b;
@@ -389,6 +474,7 @@ gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm
     s->dir = opts->cache_dir;
     s->note = opts->note;
     s->note_ctx = opts->note_ctx;
+    s->table_len = p->pool.table_len;
     if (mkdir(s->dir, 0700) != 0 && errno != EEXIST)
         note(s, "the folder %.300s cannot be made: %s", s->dir, strerror(errno));
     uint64_t whose = gm_store_model_hash(p->model);
@@ -413,6 +499,7 @@ void gm_store_close(gm_store *s)
         pthread_cond_signal(&s->wake);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
+        look_at_failed(s, NULL);
         pthread_cond_destroy(&s->wake);
         pthread_mutex_destroy(&s->lock);
     }

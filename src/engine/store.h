@@ -3,12 +3,13 @@
 #define GM_ENGINE_STORE_H
 
 /* The cache on disk: a file for each beginning that is kept, so that a restart finds
- * them again. The files mirror the memory: what is dropped there is removed here.
+ * them again. The files mirror the memory: what is dropped there is removed here, and
+ * a beginning that grows, as a talk does from turn to turn, has its file grow.
  *
- * The engine's thread copies pages into a file in memory, a few at each turn; a
- * thread of the store's own writes it, under another name first, and renames it, so
- * that whatever ends the process leaves whole files only. A disk that is full or
- * cannot be written costs a sentence and nothing else. */
+ * The engine's thread copies pages into a segment in memory, a few at each turn; a
+ * thread of the store's own appends it to its file. Whatever ends the process leaves
+ * whole segments, and perhaps a piece behind them, which the next start cuts off. A
+ * disk that is full or cannot be written costs a sentence and nothing else. */
 
 #include "engine/seq.h"
 #include "engine/store_file.h"
@@ -21,7 +22,8 @@ typedef struct gm_store {
     const char *dir; /* NULL: there is none */
     void (*note)(void *ctx, const char *text);
     void *note_ctx;
-    gm_store_head head; /* what all files have in common */
+    gm_store_head head; /* what all segments have in common */
+    uint32_t table_len;
 
     /* engine thread */
     gm_beginning *now; /* whose pages are being copied, or NULL */
@@ -30,9 +32,10 @@ typedef struct gm_store {
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    gm_store_job *jobs; /* oldest first */
-    uint64_t waiting;   /* bytes of them */
-    bool stopping, has_thread, failed, finishing;
+    gm_store_job *jobs;   /* oldest first                       */
+    gm_store_job *failed; /* whose segments could not be written */
+    uint64_t waiting;     /* bytes of jobs                      */
+    bool stopping, has_thread, complained, finishing;
     pthread_t thread;
 } gm_store;
 
@@ -50,6 +53,8 @@ void gm_store_load(gm_store *s, struct gm_place *p, gm_store_add *add, void *ctx
 bool gm_store_feed(gm_store *s, struct gm_place *p, gm_beginning *kept);
 /* Copies all that is left, before the store is closed. */
 void gm_store_finish(gm_store *s, struct gm_place *p, gm_beginning *kept);
+/* A beginning is covered by another, whose pages go on in its file, if it has one. */
+void gm_store_take_over(gm_store *s, gm_beginning *by, gm_beginning *covered);
 /* A beginning goes: its file goes too. */
 void gm_store_remove(gm_store *s, const gm_beginning *b);
 

@@ -51,14 +51,14 @@ uint64_t gm_store_model_hash(const gm_model *m)
     return hash;
 }
 
-/* ---- the file ------------------------------------------------------------------------------ */
+/* ---- segments ------------------------------------------------------------------------------ */
 
 gm_store_layout gm_store_layout_of(const gm_store_head *h, const uint32_t n_pages[GM_CLASSES])
 {
     gm_store_layout at = {.ids = sizeof *h};
     uint64_t ids = 0, index = 0, size = 0;
-    bool ok = gm_size_mul(h->n_ids, sizeof(int32_t), &ids) && gm_size_align(ids, 8, &ids) &&
-              gm_size_mul(h->n_pages, sizeof(gm_store_page), &index);
+    bool ok = gm_size_mul(h->n_ids - h->first, sizeof(int32_t), &ids) &&
+              gm_size_align(ids, 8, &ids) && gm_size_mul(h->n_pages, sizeof(gm_store_page), &index);
     at.index = at.ids + ids;
     at.pages = at.size = at.index + index;
     for (int c = 0; ok && c < GM_CLASSES; c++)
@@ -67,33 +67,48 @@ gm_store_layout gm_store_layout_of(const gm_store_head *h, const uint32_t n_page
     return ok ? at : (gm_store_layout){0};
 }
 
-static uint64_t head_hash(const uint8_t *file, const gm_store_layout *at)
+static uint64_t head_hash(const uint8_t *segment, const gm_store_layout *at)
 {
     gm_store_head head;
-    memcpy(&head, file, sizeof head);
+    memcpy(&head, segment, sizeof head);
     head.hash = 0;
     const uint64_t hash = gm_store_hash(&head, sizeof head, 0);
-    return gm_store_hash(file + sizeof head, at->pages - sizeof head, hash);
+    return gm_store_hash(segment + sizeof head, at->pages - sizeof head, hash);
 }
 
-void gm_store_seal(uint8_t *file, const gm_store_layout *at)
+void gm_store_seal(uint8_t *segment, const gm_store_layout *at)
 {
-    gm_store_head *const head = (gm_store_head *)(void *)file;
-    gm_store_page *const index = (gm_store_page *)(void *)(file + at->index);
+    gm_store_head *const head = (gm_store_head *)(void *)segment;
+    gm_store_page *const index = (gm_store_page *)(void *)(segment + at->index);
     memcpy(head->magic, MAGIC, sizeof MAGIC);
-    const uint8_t *page = file + at->pages;
+    const uint8_t *page = segment + at->pages;
     for (uint32_t i = 0; i < head->n_pages; i++) {
         index[i].hash = gm_store_hash(page, head->page_size[index[i].class], 0);
         page += head->page_size[index[i].class];
     }
-    head->hash = head_hash(file, at);
+    head->hash = head_hash(segment, at);
+}
+
+static const char *check_head(const gm_store_head *h, const gm_store_head *expected,
+                              uint32_t table_len)
+{
+    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0) return "it is no cache of gemmule's";
+    if (h->version != GM_STORE_VERSION) return "it is of another version";
+    if (h->whose != expected->whose) return "it is of another model, backend or KV type";
+    if (h->page_len != expected->page_len ||
+        memcmp(h->page_size, expected->page_size, sizeof h->page_size) != 0)
+        return "its pages have another size";
+    if (h->first != expected->first || h->n_ids < h->first) return "it is in disorder";
+    if (h->n_ids == 0 || h->n_ids > (uint64_t)table_len * GM_PAGE_LEN)
+        return "it is longer than the context";
+    return NULL;
 }
 
 /* The index must name each page of a table once, in order, class by class. */
-static const char *check_index(const uint8_t *file, const gm_store_head *h, gm_store_layout *at,
+static const char *check_index(const uint8_t *segment, const gm_store_head *h, gm_store_layout *at,
                                uint32_t table_len)
 {
-    const gm_store_page *const index = (const gm_store_page *)(const void *)(file + at->index);
+    const gm_store_page *const index = (const gm_store_page *)(const void *)(segment + at->index);
     uint32_t n[GM_CLASSES] = {0};
     for (uint32_t i = 0; i < h->n_pages; i++) {
         if (index[i].class >= GM_CLASSES || index[i].index >= table_len)
@@ -108,25 +123,33 @@ static const char *check_index(const uint8_t *file, const gm_store_head *h, gm_s
     return NULL;
 }
 
-const char *gm_store_check(const uint8_t *file, uint64_t size, const gm_store_head *expected,
+static const char *check_pages(const uint8_t *segment, const gm_store_head *h,
+                               const gm_store_layout *at)
+{
+    const gm_store_page *const index = (const gm_store_page *)(const void *)(segment + at->index);
+    const uint8_t *page = segment + at->pages;
+    for (uint32_t i = 0; i < h->n_pages; i++) {
+        const uint64_t size = h->page_size[index[i].class];
+        if (gm_store_hash(page, size, 0) != index[i].hash) return "its checksum is wrong";
+        page += size;
+    }
+    return NULL;
+}
+
+const char *gm_store_check(const uint8_t *segment, uint64_t size, const gm_store_head *expected,
                            uint32_t table_len, gm_store_layout *at)
 {
     gm_store_head h;
     if (size < sizeof h) return "it is cut short";
-    memcpy(&h, file, sizeof h);
-    if (memcmp(h.magic, MAGIC, sizeof MAGIC) != 0) return "it is no cache of gemmule's";
-    if (h.version != GM_STORE_VERSION) return "it is of another version";
-    if (h.whose != expected->whose) return "it is of another model, backend or KV type";
-    if (h.page_len != expected->page_len ||
-        memcmp(h.page_size, expected->page_size, sizeof h.page_size) != 0)
-        return "its pages have another size";
+    memcpy(&h, segment, sizeof h);
+    const char *wrong = check_head(&h, expected, table_len);
+    if (wrong) return wrong;
     const uint32_t none[GM_CLASSES] = {0};
     *at = gm_store_layout_of(&h, none);
     if (at->pages == 0 || at->pages > size) return "it is cut short";
-    if (h.hash != head_hash(file, at)) return "its checksum is wrong";
-    if (h.n_ids == 0 || h.n_ids > (uint64_t)table_len * GM_PAGE_LEN)
-        return "it is longer than the context";
-    const char *const wrong = check_index(file, &h, at, table_len);
+    if (h.hash != head_hash(segment, at)) return "its checksum is wrong";
+    wrong = check_index(segment, &h, at, table_len);
     if (wrong) return wrong;
-    return at->size == size ? NULL : "it is cut short";
+    if (at->size == 0 || at->size > size) return "it is cut short";
+    return check_pages(segment, &h, at);
 }

@@ -4,7 +4,10 @@
  * resume, after it. `news` is set before `asleep` is looked at by a waker, and looked
  * at after `asleep` is set by the sleeper: so one of the two sees the other. A lock
  * would not do: the engine wakes while it holds its own, and the I/O thread asks the
- * engine for events. */
+ * engine for events.
+ *
+ * Until the worker is done nobody resumes: libmicrohttpd could find the client gone, and
+ * end the connection in the worker's hands. It is the worker who wakes then. */
 
 #include "server/exchange.h"
 
@@ -19,19 +22,26 @@ void gm_exchange_wake(void *exchange)
 {
     gm_exchange *const x = exchange;
     atomic_store(&x->news, 1);
-    if (atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
+    if (atomic_load(&x->worked) && atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
 }
 
 void gm_exchange_sleep(gm_exchange *x)
 {
     MHD_suspend_connection(x->conn);
     atomic_store(&x->asleep, 1);
-    if (atomic_load(&x->news) && atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
+    if (atomic_load(&x->news)) gm_exchange_wake(x);
 }
 
 void gm_exchange_drop(gm_exchange *x)
 {
     if (atomic_fetch_sub(&x->holders, 1) == 1) gm_crew_put(&x->server->reaper, x);
+}
+
+void gm_exchange_forget_body(gm_exchange *x)
+{
+    gm_strbuf_deinit(&x->body);
+    atomic_fetch_sub(&x->server->n_body, x->n_counted);
+    x->n_counted = 0;
 }
 
 void gm_exchange_free(gm_exchange *x)
@@ -40,7 +50,7 @@ void gm_exchange_free(gm_exchange *x)
     gm_generation_close(x->gen);
     json_decref(x->json);
     gm_strbuf_deinit(&x->path);
-    gm_strbuf_deinit(&x->body);
+    gm_exchange_forget_body(x);
     gm_strbuf_deinit(&x->reply.body);
     gm_strbuf_deinit(&x->out);
     gm_mem_free(x);
@@ -79,6 +89,7 @@ static const char *error_code(unsigned status)
 {
     switch (status) {
     case MHD_HTTP_UNAUTHORIZED: return "invalid_api_key";
+    case MHD_HTTP_FORBIDDEN: return "forbidden";
     case MHD_HTTP_NOT_FOUND: return "not_found";
     case MHD_HTTP_METHOD_NOT_ALLOWED: return "method_not_allowed";
     case MHD_HTTP_CONTENT_TOO_LARGE: return "request_too_large";
@@ -101,7 +112,8 @@ static void reply_error(gm_exchange *x, unsigned status, const char *param, cons
     x->reply.status = status;
     snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
     gm_strbuf_clear(&x->reply.body);
-    gm_json_put(&x->reply.body, gm_error_json(status, param, message));
+    if (!gm_json_put(&x->reply.body, gm_error_json(status, param, message)))
+        x->reply.body.failed = GM_E_NOMEM; /* then it is not even said */
 }
 
 void gm_reply_error(gm_exchange *x, unsigned status, const char *param, const char *fmt, ...)

@@ -49,11 +49,13 @@ struct gm_exchange {
     gm_strbuf path;   /* without the query                            */
     const char *rest; /* of the path, behind the route's; "" where none */
     gm_strbuf body;
+    size_t n_counted;     /* bytes of it in the server's sum */
     size_t n_dropped;     /* bytes of a body that nobody wants            */
     unsigned status;      /* that was sent; 0: none                       */
     struct gm_link *link; /* its connection, for the watcher           */
     bool seen;            /* the handler has seen the headers             */
     bool put;             /* a worker has been given it                   */
+    bool interim;         /* its client must understand a 100 Continue     */
     char id[40];          /* "chatcmpl-..." of a generation, else ""      */
     json_t *json;         /* the body, where it was read                  */
     gm_reply reply;
@@ -71,6 +73,7 @@ struct gm_exchange {
     atomic_int gone;   /* the client hung up                                 */
     atomic_int late;   /* the time for it is up                              */
     atomic_int ping;   /* a comment should be sent                           */
+    atomic_int doubt;  /* the client may have hung up: something should be sent */
     atomic_int lively; /* bytes were given out since the watcher looked      */
 
     atomic_int holders; /* the connection, a worker: the last one hands it to the reaper */
@@ -90,6 +93,8 @@ void gm_exchange_sleep(gm_exchange *x);
 /* One holder less. */
 void gm_exchange_drop(gm_exchange *x);
 void gm_exchange_free(gm_exchange *x);
+/* The body is not needed any more. */
+void gm_exchange_forget_body(gm_exchange *x);
 
 /* ---- replies: each may be called once, by whoever has the exchange --------------------- */
 

@@ -157,9 +157,9 @@ static gm_status read_refused(const gm_field *f, const json_t *v, gm_err *err)
     json_array_foreach(anyway, i, one) passes = passes || json_equal(one, v);
     json_decref(anyway);
     if (passes) return GM_OK;
-    return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here%s%s", f->name,
-                   f->anyway ? "; it may be null or one of " : " and must be null",
-                   f->anyway ? f->anyway : "");
+    const int len = f->anyway ? (int)strlen(f->anyway) - 2 : 0; /* without the array's brackets */
+    return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here, expected null%s%.*s", f->name,
+                   len ? " or " : "", len, f->anyway ? f->anyway + 1 : "");
 }
 
 static gm_status read_field(const gm_field *f, const json_t *v, gm_ask *a, gm_err *err)
@@ -199,6 +199,10 @@ static gm_status add_stop(gm_ask *a, const json_t *v, gm_err *err)
     GM_TRY(read_text("stop", v, &a->stops[a->n_stops], err));
     if (a->stops[a->n_stops][0] == '\0')
         return gm_fail(err, GM_E_ARG, 0, "stop has an empty string");
+    if (json_string_length(v) > GM_ASK_STOP) {
+        return gm_fail(err, GM_E_ARG, 0, "stop has a string of %zu bytes, expected at most %d",
+                       json_string_length(v), GM_ASK_STOP);
+    }
     a->n_stops++;
     return GM_OK;
 }
@@ -217,9 +221,11 @@ static gm_status read_stop(gm_ask *a, gm_err *err)
     return GM_OK;
 }
 
-static gm_status read_bias(gm_ask *a, gm_err *err)
+static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
 {
+    gm_model_info info = {.size = sizeof info};
     if (!a->logit_bias) return GM_OK;
+    gm_model_describe(m, &info);
     if (!json_is_object(a->logit_bias))
         return wrong_type("logit_bias", a->logit_bias, "an object of token ids and numbers", err);
     if (json_object_size(a->logit_bias) > GM_ASK_BIASES) {
@@ -234,9 +240,10 @@ static gm_status read_bias(gm_ask *a, gm_err *err)
         char *end = NULL;
         errno = 0;
         const long id = strtol(key, &end, 10);
-        if (*key < '0' || *key > '9' || *end || errno || id > INT32_MAX) {
+        if (*key < '0' || *key > '9' || *end || errno || id >= (long)info.n_vocab) {
             return gm_fail(err, GM_E_ARG, 0,
-                           "logit_bias has the key \"%.40s\", expected a token id", key);
+                           "logit_bias has the key \"%.40s\", expected a token id below %" PRIu32,
+                           key, info.n_vocab);
         }
         gm_bias *const b = &a->biases[a->n_biases++];
         b->id = (int32_t)id;
@@ -345,7 +352,7 @@ gm_status gm_ask_read(gm_ask *a, const json_t *body, uint32_t in, const gm_model
     *param = "stop";
     GM_TRY(read_stop(a, err));
     *param = "logit_bias";
-    GM_TRY(read_bias(a, err));
+    GM_TRY(read_bias(a, m, err));
     *param = "metadata";
     GM_TRY(read_metadata(a, err));
     *param = "stream_options";

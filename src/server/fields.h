@@ -18,8 +18,9 @@ enum {
     GM_IN_DETOKENIZE = 8,
 };
 
-#define GM_ASK_STOPS  16  /* stop strings of a request       */
-#define GM_ASK_BIASES 300 /* logit biases of a request       */
+#define GM_ASK_STOPS  16   /* stop strings of a request       */
+#define GM_ASK_STOP   1024 /* bytes of a stop string         */
+#define GM_ASK_BIASES 300  /* logit biases of a request       */
 
 /* What a body asks for. Pointers go into the body. */
 typedef struct gm_ask {

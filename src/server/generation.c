@@ -84,7 +84,6 @@ void gm_generation_start(gm_exchange *x)
     o.sampling.bias = a->biases;
     o.sampling.n_bias = a->n_biases;
     o.max_tokens = a->max_tokens > 0 ? (uint32_t)a->max_tokens : 0;
-    o.flags = g->flags;
     o.n_top = a->n_top;
     o.stop = a->stops;
     o.n_stop = a->n_stops;
@@ -95,13 +94,15 @@ void gm_generation_start(gm_exchange *x)
     for (uint32_t i = 0; i < g->n_choices; i++) {
         gm_choice *const c = &g->choices[i];
         gm_err err = {0};
+        o.flags = g->flags | (i ? GM_REQUEST_ALONG : 0);
         o.ids = g->prompts[c->prompt].at;
         o.n_ids = g->prompts[c->prompt].n;
         o.sampling.seed = seed + i % (uint32_t)a->n;
         if (a->logprobs && !a->stream) c->logprobs = g->dialect->logprobs_new();
         if (gm_request_open(&c->request, x->server->engine, &o, &err) != GM_OK) {
+            const bool refused = gm_error_status(err.code) == MHD_HTTP_BAD_REQUEST;
             gm_generation_cancel(g);
-            gm_reply_failure(x, NULL, &err);
+            gm_reply_failure(x, refused ? g->dialect->prompt : NULL, &err);
             return;
         }
     }
@@ -117,7 +118,8 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     gm_generation_cancel(g);
     x->tally.finish = "error";
     if (g->ask.stream) {
-        gm_sse_put(&x->out, gm_error_json(status, NULL, message));
+        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, message)))
+            x->out.failed = GM_E_NOMEM; /* then it is cut */
         snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
         g->finished = true;
     } else {
@@ -125,8 +127,13 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     }
 }
 
+/* JSON's null is no choice; NULL is a lack of memory. */
 static void put_choice(gm_exchange *x, json_t *choice)
 {
+    if (x->gen->finished || json_is_null(choice)) {
+        json_decref(choice);
+        return;
+    }
     if (!choice || !gm_sse_put(&x->out, gm_openai_chunk(x, choice)))
         fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
 }
@@ -138,22 +145,60 @@ static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
     return x->gen->ask.logprobs && (drawn || ev->kind == GM_EVENT_PROMPT);
 }
 
+/* Adds to c->held one token's log-probabilities, and where in the text it begins. */
+static bool hold_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    const gm_dialect *const d = x->gen->dialect;
+    const bool drawn = ev->kind == GM_EVENT_TOKEN;
+    json_t *const one = d->logprobs_new();
+    const bool ok = one && d->logprobs_add(x, c, ev, one);
+    json_t *const entry = json_pack("{s:I, s:o?}", "at", (json_int_t)c->n_drawn, "of", one);
+    if (!c->held) c->held = json_array();
+    const gm_str text = drawn ? gm_openai_token(x, ev->id, 0) : GM_STR("");
+    c->n_drawn += text.len;
+    return json_array_append_new(c->held, entry) == 0 && ok && text.p;
+}
+
+static bool join_logprobs(json_t *to, json_t *from)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(from, key, v)
+    {
+        if (json_is_array(v) && json_array_extend(json_object_get(to, key), v) != 0) return false;
+    }
+    return to != NULL;
+}
+
+/* A stop string may take back the text of tokens that were drawn: their log-probabilities come with
+ * the text, or never. Adds to *to those that have come; false for lack of memory. */
+static bool take_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t **to)
+{
+    const gm_generation *const g = x->gen;
+    if (wants_logprobs(x, ev) && !hold_logprobs(x, c, ev)) return false;
+    c->n_out += ev->len;
+    const bool all = g->ask.n_stops == 0 || c->n_drawn <= c->n_out;
+    while (json_array_size(c->held)) {
+        const json_t *const entry = json_array_get(c->held, 0);
+        const size_t at = (size_t)json_integer_value(json_object_get(entry, "at"));
+        if (!all && at >= c->n_out) break;
+        if (!*to) *to = g->dialect->logprobs_new();
+        if (!join_logprobs(*to, json_object_get(entry, "of"))) return false;
+        json_array_remove(c->held, 0);
+    }
+    return true;
+}
+
 static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     const gm_dialect *const d = x->gen->dialect;
     gm_delta delta = {.text = {ev->text ? ev->text : "", ev->len}};
-    if (!c->begun) {
-        c->begun = true;
-        json_t *const first = d->first(x, c);
-        if (first) put_choice(x, first);
-    }
-    if (wants_logprobs(x, ev)) {
-        delta.logprobs = d->logprobs_new();
-        if (!delta.logprobs || !d->logprobs_add(x, c, ev, delta.logprobs)) {
-            json_decref(delta.logprobs);
-            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
-            return;
-        }
+    if (!c->begun) put_choice(x, d->first(x, c));
+    c->begun = true;
+    if (!take_logprobs(x, c, ev, &delta.logprobs)) {
+        json_decref(delta.logprobs);
+        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+        return;
     }
     if (delta.text.len || delta.logprobs) put_choice(x, d->delta(x, c, &delta));
     if (ev->kind != GM_EVENT_END) return;
@@ -164,8 +209,7 @@ static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 static void keep_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     gm_strbuf_put(&c->text, (gm_str){ev->text ? ev->text : "", ev->len});
-    if (c->text.failed || (wants_logprobs(x, ev) &&
-                           (!c->logprobs || !x->gen->dialect->logprobs_add(x, c, ev, c->logprobs))))
+    if (c->text.failed || !take_logprobs(x, c, ev, &c->logprobs))
         fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
 }
 
@@ -248,7 +292,12 @@ static void finish(gm_exchange *x)
     json_t *const choices = json_array();
     for (uint32_t i = 0; i < g->n_choices; i++)
         json_array_append_new(choices, g->dialect->whole(x, &g->choices[i]));
-    gm_reply_json(x, json_array_size(choices) == g->n_choices ? gm_openai_whole(x, choices) : NULL);
+    if (json_array_size(choices) == g->n_choices) {
+        gm_reply_json(x, gm_openai_whole(x, choices));
+    } else {
+        json_decref(choices);
+        gm_reply_json(x, NULL);
+    }
 }
 
 void gm_generation_pump(gm_exchange *x)
@@ -262,7 +311,8 @@ void gm_generation_pump(gm_exchange *x)
             fail(x, MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)");
         return;
     }
-    if (atomic_exchange(&x->ping, 0) && g->ask.stream) gm_sse_ping(&x->out);
+    if (g->ask.stream && atomic_exchange(&x->ping, 0) | atomic_exchange(&x->doubt, 0))
+        gm_sse_ping(&x->out);
     for (uint32_t i = 0; i < g->n_choices; i++)
         pump_choice(x, &g->choices[i]);
     if (!g->finished && !x->reply.status && g->n_ended == g->n_choices) finish(x);
@@ -285,6 +335,7 @@ void gm_generation_close(gm_generation *g)
         gm_request_close(g->choices[i].request);
         gm_strbuf_deinit(&g->choices[i].text);
         json_decref(g->choices[i].logprobs);
+        json_decref(g->choices[i].held);
     }
     for (uint32_t i = 0; i < g->n_prompts; i++) {
         gm_ids_deinit(&g->prompts[i]);

@@ -18,13 +18,15 @@ typedef struct gm_choice {
     uint32_t index;
     uint32_t prompt; /* which of the prompts                                      */
     bool begun;      /* what comes before the first token was sent                */
-    bool told;       /* the prompt\'s first token was */
+    bool told;       /* the prompt's first token was */
     bool ended;
-    gm_event end;     /* its counts; the text is in `text`                         */
-    gm_strbuf text;   /* of a whole reply                                          */
-    json_t *logprobs; /* of a whole reply, where they are asked for                */
-    size_t offset;    /* characters of text before the next token                  */
-    double last_s;    /* the last token's decode_s                                 */
+    gm_event end;          /* its counts; the text is in `text`                         */
+    gm_strbuf text;        /* of a whole reply                                          */
+    json_t *logprobs;      /* of a whole reply, where they are asked for                */
+    size_t offset;         /* characters of text before the next token                  */
+    json_t *held;          /* log-probabilities of tokens whose text is not out yet     */
+    size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
+    double last_s;         /* the last token's decode_s                                 */
 } gm_choice;
 
 /* A piece of a choice for a stream. */
@@ -35,11 +37,13 @@ typedef struct gm_delta {
 } gm_delta;
 
 typedef struct gm_dialect {
+    const char *prompt;         /* the field that has what is asked                      */
     const char *object, *chunk; /* the "object" of a whole reply and of a stream's chunk */
     json_t *(*logprobs_new)(void);
     /* Adds one token's; false for lack of memory. */
     bool (*logprobs_add)(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to);
-    /* What a stream's choice begins with, or has in every chunk; an element of "choices". */
+    /* What a stream's choice begins with (null: nothing), or has in every chunk; an element of
+     * "choices". */
     json_t *(*first)(gm_exchange *x, gm_choice *c);
     json_t *(*delta)(gm_exchange *x, gm_choice *c, const gm_delta *d);
     json_t *(*whole)(gm_exchange *x, gm_choice *c);

@@ -19,12 +19,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/generation.h"
+#include "server/origin.h"
 #include "server/router.h"
 #include "server/state.h"
 
 /* A stream's bytes that the kernel may hold for a reader: when they are full, it is slow. */
 #define SEND_BUFFER (64 << 10)
 #define BACKLOG     512
+#define DROPPED_MAX (64u << 20) /* bytes of a refused body that are still read */
 
 /* ---- replies ----------------------------------------------------------------------------- */
 
@@ -33,27 +35,35 @@ static const char *header(const gm_exchange *x, const char *name)
     return MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, name);
 }
 
-static void put_cors(const gm_exchange *x, struct MHD_Response *r)
+/* A response that a header cannot be added to is no more. */
+static void put(struct MHD_Response **r, const char *name, const char *value)
+{
+    if (!*r || MHD_add_response_header(*r, name, value) == MHD_YES) return;
+    MHD_destroy_response(*r);
+    *r = NULL;
+}
+
+static void put_cors(const gm_exchange *x, struct MHD_Response **r)
 {
     const char *const allowed = x->server->opts.cors, *const origin = header(x, "Origin");
     if (!allowed || !origin) return;
-    MHD_add_response_header(r, "Vary", "Origin");
+    put(r, "Vary", "Origin");
     if (strcmp(allowed, "*") != 0 && strcmp(allowed, origin) != 0) return;
-    MHD_add_response_header(r, "Access-Control-Allow-Origin", allowed);
-    MHD_add_response_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    put(r, "Access-Control-Allow-Origin", allowed);
+    put(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
     if (strcmp(x->method, "OPTIONS") != 0) return;
     const char *const asked = header(x, "Access-Control-Request-Headers");
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    MHD_add_response_header(r, "Access-Control-Max-Age", "600");
-    if (asked) MHD_add_response_header(r, "Access-Control-Allow-Headers", asked);
+    put(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    put(r, "Access-Control-Max-Age", "600");
+    if (asked) put(r, "Access-Control-Allow-Headers", asked);
 }
 
 static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD_Response *r)
 {
+    if (x->id[0]) put(&r, "x-request-id", x->id);
+    put_cors(x, &r);
+    if (atomic_load(&x->server->stopping)) put(&r, "Connection", "close");
     if (!r) return MHD_NO;
-    if (x->id[0]) MHD_add_response_header(r, "x-request-id", x->id);
-    put_cors(x, r);
-    if (atomic_load(&x->server->stopping)) MHD_add_response_header(r, "Connection", "close");
     x->status = status;
     const enum MHD_Result rc = MHD_queue_response(x->conn, status, r);
     MHD_destroy_response(r);
@@ -64,18 +74,16 @@ static enum MHD_Result send_reply(gm_exchange *x)
 {
     const gm_reply *const reply = &x->reply;
     const gm_str body = gm_strbuf_str(&reply->body);
-    struct MHD_Response *const r = MHD_create_response_from_buffer(
+    if (reply->body.failed) return MHD_NO;
+    struct MHD_Response *r = MHD_create_response_from_buffer(
         body.len, (void *)(uintptr_t)(body.p ? body.p : ""), MHD_RESPMEM_MUST_COPY);
-    if (!r) return MHD_NO;
-    if (body.len) {
-        MHD_add_response_header(r, "Content-Type", reply->type ? reply->type : "application/json");
-    }
-    if (reply->allow) MHD_add_response_header(r, "Allow", reply->allow);
-    if (reply->ask_key) MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (body.len) put(&r, "Content-Type", reply->type ? reply->type : "application/json");
+    if (reply->allow) put(&r, "Allow", reply->allow);
+    if (reply->ask_key) put(&r, "WWW-Authenticate", "Bearer");
     if (reply->retry_s) {
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%u", reply->retry_s);
-        MHD_add_response_header(r, "Retry-After", seconds);
+        put(&r, "Retry-After", seconds);
     }
     return send_response(x, reply->status, r);
 }
@@ -109,32 +117,78 @@ static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
 
 static enum MHD_Result send_stream(gm_exchange *x)
 {
-    struct MHD_Response *const r =
+    struct MHD_Response *r =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 8192, give_stream, x, NULL);
-    if (!r) return MHD_NO;
-    MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
-    MHD_add_response_header(r, "Cache-Control", "no-cache");
-    MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    put(&r, "Content-Type", "text/event-stream; charset=utf-8");
+    put(&r, "Cache-Control", "no-cache");
+    put(&r, "X-Accel-Buffering", "no");
     return send_response(x, MHD_HTTP_OK, r);
 }
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
-/* Reads the body and begins what it asks for. */
+/* Whether \\u and four digits stand there for half of a character: 'D' and 8 to B, or C to F. */
+static bool is_half(gm_str at, const char *digits)
+{
+    return at.len >= 6 && at.p[0] == '\\' && at.p[1] == 'u' && (at.p[2] | 0x20) == 'd' &&
+           strchr(digits, at.p[3]) && at.p[3];
+}
+
+/* JavaScript cuts texts between the halves of a character, which JSON can say and UTF-8 cannot: a
+ * half without the other becomes U+FFFD. Answers how many values there are, nearly: what begins or
+ * separates them. They take more memory than their text. */
+static size_t mend_body(gm_strbuf *body)
+{
+    size_t n = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < body->len; i++) {
+        const gm_str at = {body->p + i, body->len - i}, behind = {at.p + 6, at.len - 6};
+        if (*at.p == '"') quoted = !quoted;
+        n += !quoted && strchr("[{,", *at.p) && *at.p;
+        if (!quoted || *at.p != '\\') continue;
+        const bool first = is_half(at, "89abAB");
+        if (first && at.len >= 12 && is_half(behind, "cdefCDEF"))
+            i += 11;
+        else if (first || is_half(at, "cdefCDEF"))
+            memcpy(body->p + i + 2, "fffd", 4);
+        else
+            i++;
+    }
+    return n;
+}
+
+/* Why jansson did not take a body. */
+static void refuse_body(gm_exchange *x, const json_error_t *why)
+{
+    const enum json_error_code code = json_error_code(why);
+    if (code == json_error_out_of_memory) {
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
+        return;
+    }
+    const bool is_json = code == json_error_duplicate_key || code == json_error_numeric_overflow;
+    gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL, "the body %s: %s at line %d, column %d",
+                   is_json ? "cannot be taken" : "is not JSON", why->text, why->line, why->column);
+}
+
+/* Reads the body and begins what it asks for. Who waits for an answer keeps nothing of a prompt. */
 static void work(gm_exchange *x)
 {
-    json_error_t why;
+    json_error_t why = {0};
+    const bool many = mend_body(&x->body) > GM_SERVER_VALUES_MAX;
     const gm_str body = gm_strbuf_str(&x->body);
-    x->json = json_loadb(body.p ? body.p : "", body.len,
-                         JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-    if (x->json)
+    if (!many)
+        x->json = json_loadb(body.p ? body.p : "", body.len,
+                             JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    gm_exchange_forget_body(x);
+    if (many)
+        gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body has more than %d values",
+                       GM_SERVER_VALUES_MAX);
+    else if (x->json)
         x->route->answer(x);
-    else if (json_error_code(&why) == json_error_out_of_memory)
-        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
     else
-        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
-                       "the body is not JSON: %s at line %d, column %d", why.text, why.line,
-                       why.column);
+        refuse_body(x, &why);
+    json_object_del(x->json, "messages");
+    json_object_del(x->json, "prompt");
     atomic_store(&x->worked, 1);
     if (x->gen && (atomic_load(&x->gone) || atomic_load(&x->late))) gm_generation_cancel(x->gen);
     gm_exchange_wake(x);
@@ -181,14 +235,31 @@ static void refuse_unready(gm_exchange *x)
                    total ? 100.0 * (double)done / (double)total : 0.0);
 }
 
-static bool is_json(const gm_exchange *x)
+/* The path of a request's target, which may name the server too (RFC 9112, 3.2.2). */
+static const char *path_of(const char *url)
+{
+    const char *const scheme = strstr(url, "://");
+    if (url[0] == '/' || !scheme) return url;
+    const char *const path = strchr(scheme + 3, '/');
+    return path ? path : "/";
+}
+
+static bool is_json(gm_exchange *x)
 {
     const char *const type = header(x, "Content-Type");
     const char *const coding = header(x, "Content-Encoding");
-    if (coding && strcasecmp(coding, "identity") != 0) return false;
-    if (!type) return true;
-    const size_t len = strcspn(type, "; \t");
-    return len == strlen("application/json") && strncasecmp(type, "application/json", len) == 0;
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
+                       "Content-Encoding is %.40s, expected none: the body must come as it is",
+                       coding);
+        return false;
+    }
+    const size_t len = type ? strcspn(type, "; \t") : 0;
+    if (len == strlen("application/json") && strncasecmp(type, "application/json", len) == 0)
+        return true;
+    gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
+                   "Content-Type is %.60s, expected application/json", type ? type : "missing");
+    return false;
 }
 
 /* The headers are there. What is wrong with them is said now; a body that comes is still taken, so
@@ -197,36 +268,59 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
 {
     gm_server *const s = x->server;
     snprintf(x->method, sizeof x->method, "%s", method);
-    gm_strbuf_put(&x->path, gm_str_c(url));
+    gm_strbuf_put(&x->path, gm_str_c(path_of(url)));
     if (x->path.failed) return MHD_NO;
     x->route = gm_router_find(x);
     const char *const length = header(x, "Content-Length");
+    const char *const coding = header(x, "Transfer-Encoding");
+    if (coding && strcasecmp(coding, "chunked") != 0) { /* where such a body ends is not known */
+        gm_reply_error(x, MHD_HTTP_NOT_IMPLEMENTED, NULL,
+                       "Transfer-Encoding is %.40s, expected chunked", coding);
+        return send_reply(x);
+    }
+    if (coding && length) {
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
+                       "a body comes by its Content-Length or chunked, not both");
+        return send_reply(x);
+    }
+    const char *const host = header(x, "Host"), *const origin = header(x, "Origin");
     if (!x->route) {
+    } else if (!gm_origin_admit(s, host, origin)) {
+        gm_reply_error(x, MHD_HTTP_FORBIDDEN, NULL,
+                       "Host is %.60s and Origin %.60s: without --api-key or --cors only names and "
+                       "pages of this machine are answered",
+                       host ? host : "missing", origin ? origin : "missing");
     } else if (!x->route->open && !gm_keys_admit(&s->keys, header(x, "Authorization"))) {
         x->reply.ask_key = true;
         gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL,
                        "a key is needed: Authorization: Bearer KEY");
     } else if (!x->route->early && (!atomic_load(&s->ready) || atomic_load(&s->stopping))) {
         refuse_unready(x);
-    } else if (strcmp(x->method, "POST") == 0 && !is_json(x)) {
-        gm_reply_error(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
-                       "the body must be JSON as it is: Content-Type: application/json");
+    } else if (strcmp(x->method, "POST") == 0) {
+        is_json(x);
     }
     if (!length || strlen(length) < 8 || strtoull(length, NULL, 10) <= GM_SERVER_BODY_MAX)
         return MHD_YES;
     gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL,
                    "the body has %.20s bytes, expected at most %u", length, GM_SERVER_BODY_MAX);
-    return send_reply(x);
+    /* One who sends all the same can read the answer only behind that. */
+    const bool sends = !header(x, "Expect") && strtoull(length, NULL, 10) <= DROPPED_MAX;
+    return sends ? MHD_YES : send_reply(x);
+}
+
+/* Whether the client is still there is found out by sending it what it will pass over. Nothing of
+ * the reply has been sent yet. */
+static void ask_client(const gm_exchange *x)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    send(x->fd, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* All of the request is there, or a sleeper was woken. */
 static enum MHD_Result advance(gm_exchange *x)
 {
     atomic_store(&x->news, 0);
-    if (x->put && !atomic_load(&x->worked)) {
-        gm_exchange_sleep(x);
-        return MHD_YES;
-    }
+    if (atomic_exchange(&x->doubt, 0)) ask_client(x);
     if (atomic_load(&x->gone)) return MHD_NO;
     if (!x->reply.status && x->put && x->gen) {
         if (x->gen->ask.stream) return send_stream(x);
@@ -246,10 +340,12 @@ static enum MHD_Result take_body(gm_exchange *x, const char *data, size_t n)
     const size_t len = x->body.len;
     if (x->reply.status) { /* refused already: it is read and forgotten */
         x->n_dropped += n;
-        return x->n_dropped <= GM_SERVER_BODY_MAX ? MHD_YES : MHD_NO;
+        return x->n_dropped <= DROPPED_MAX ? MHD_YES : MHD_NO;
     }
+    const size_t all = atomic_fetch_add(&x->server->n_body, n) + n;
+    x->n_counted += n;
     if (n <= GM_SERVER_BODY_MAX - len) gm_strbuf_put(&x->body, (gm_str){data, n});
-    if (x->body.failed)
+    if (x->body.failed || all > GM_SERVER_BODIES_MAX)
         gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
     else if (x->body.len == len)
         gm_reply_error(x, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body has more than %u bytes",
@@ -262,10 +358,11 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *conn, const char
                               size_t *size, void **con_cls)
 {
     gm_exchange *const x = *con_cls;
-    (void)cls, (void)conn, (void)version;
+    (void)cls, (void)conn;
     if (!x) return MHD_NO;
     if (!x->seen) {
         x->seen = true;
+        x->interim = strcmp(version, MHD_HTTP_VERSION_1_1) == 0 && !x->server->tls_cert.len;
         return head_arrived(x, url, method);
     }
     if (*size == 0) return advance(x);
@@ -371,6 +468,8 @@ static gm_status open_port(gm_server *s, gm_err *err)
     socklen_t len = sizeof at;
     memset(&at, 0, sizeof at);
     getsockname(s->listen_fd, &at.any, &len);
+    s->loopback = at.any.sa_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&at.v6.sin6_addr)
+                                               : ntohl(at.v4.sin_addr.s_addr) >> 24 == 127;
     s->port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return GM_OK;
 }

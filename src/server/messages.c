@@ -20,6 +20,13 @@ typedef struct talk {
 
 /* ---- one message ------------------------------------------------------------------------- */
 
+/* Whether a value is this string, all of it. */
+static bool is_text(const json_t *v, const char *text)
+{
+    return json_is_string(v) && json_string_length(v) == strlen(text) &&
+           strcmp(json_string_value(v), text) == 0;
+}
+
 static gm_status read_role(const json_t *message, size_t i, role *out, gm_err *err)
 {
     static const struct {
@@ -31,9 +38,10 @@ static gm_status read_role(const json_t *message, size_t i, role *out, gm_err *e
         {"user", USER},
         {"assistant", ASSISTANT},
     };
-    const char *const name = json_string_value(json_object_get(message, "role"));
+    const json_t *const given = json_object_get(message, "role");
+    const char *const name = json_string_value(given);
     for (size_t k = 0; name && k < sizeof ROLES / sizeof *ROLES; k++) {
-        if (strcmp(name, ROLES[k].name) != 0) continue;
+        if (!is_text(given, ROLES[k].name)) continue;
         *out = ROLES[k].role;
         return GM_OK;
     }
@@ -64,8 +72,9 @@ static gm_status check_fields(const json_t *message, size_t i, gm_err *err)
 static gm_status read_part(const json_t *part, size_t i, size_t k, gm_strbuf *out, gm_err *err)
 {
     const char *const type = json_string_value(json_object_get(part, "type"));
+    const bool is_plain = is_text(json_object_get(part, "type"), "text");
     const json_t *const text = json_object_get(part, "text");
-    if (!type || strcmp(type, "text") != 0) {
+    if (!is_plain) {
         return gm_fail(
             err, GM_E_UNSUP, 0,
             "messages[%zu].content[%zu].type is %s%.40s%s, expected \"text\": other parts "
@@ -75,13 +84,22 @@ static gm_status read_part(const json_t *part, size_t i, size_t k, gm_strbuf *ou
     if (!json_is_string(text)) {
         return gm_fail(err, GM_E_ARG, 0, "messages[%zu].content[%zu].text is not a string", i, k);
     }
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)part, key, v)
+    {
+        if (strcmp(key, "type") == 0 || strcmp(key, "text") == 0 || json_is_null(v)) continue;
+        return gm_fail(err, GM_E_UNSUP, 0, "messages[%zu].content[%zu].%.40s is not supported here",
+                       i, k, key);
+    }
     gm_strbuf_put(out, (gm_str){json_string_value(text), json_string_length(text)});
     return GM_OK;
 }
 
-static gm_status read_content(const json_t *message, size_t i, gm_strbuf *out, gm_err *err)
+static gm_status read_content(const json_t *message, role r, size_t i, gm_strbuf *out, gm_err *err)
 {
     const json_t *const content = json_object_get(message, "content");
+    if (r == ASSISTANT && json_is_null(content)) return GM_OK; /* it said nothing */
     if (json_is_string(content)) {
         gm_strbuf_put(out, (gm_str){json_string_value(content), json_string_length(content)});
         return GM_OK;
@@ -131,7 +149,7 @@ static gm_status read_message(talk *t, const json_t *message, size_t i, gm_strbu
     GM_TRY(read_role(message, i, &r, err));
     GM_TRY(check_fields(message, i, err));
     gm_strbuf_clear(text);
-    GM_TRY(read_content(message, i, text, err));
+    GM_TRY(read_content(message, r, i, text, err));
     GM_TRY(gm_strbuf_status(text, err));
     if (r == USER) flush_later(t);
     gm_strbuf *const to = place_for(t, r);

@@ -100,7 +100,7 @@ static void put_engine(gm_engine *engine, gm_strbuf *out)
     put_batches(out, &e);
     put_gauge(out, "slots", "requests that can run at once", e.n_slots);
     put_gauge(out, "requests_running", "requests that run", e.n_running);
-    put_gauge(out, "requests_parked", "running requests whose reader is behind", e.n_parked);
+    put_gauge(out, "requests_parked", "requests whose reader is behind", e.n_parked);
     put_gauge(out, "requests_queued", "requests that wait for a slot", e.n_queued);
     put_count(out, "prompt_tokens_total", "tokens of prompts computed", e.n_prompt);
     put_count(out, "cached_tokens_total", "tokens of prompts taken from the cache", e.n_cached);

@@ -32,27 +32,29 @@ static json_t *envelope(const gm_exchange *x, const char *object, json_t *choice
                      "system_fingerprint", x->server->fingerprint, "choices", choices);
 }
 
+/* An object with a usage in it, or NULL. */
+static json_t *with_usage(json_t *object, json_t *value)
+{
+    if (json_object_set_new(object, "usage", value) == 0) return object;
+    json_decref(object);
+    return NULL;
+}
+
 json_t *gm_openai_chunk(const gm_exchange *x, json_t *choice)
 {
     const gm_generation *const g = x->gen;
-    json_t *const chunk =
-        envelope(x, g->dialect->chunk, choice ? json_pack("[o]", choice) : json_array());
-    if (chunk && g->ask.include_usage) json_object_set_new(chunk, "usage", json_null());
-    return chunk;
+    json_t *const chunk = envelope(x, g->dialect->chunk, json_pack("[o]", choice));
+    return g->ask.include_usage ? with_usage(chunk, json_null()) : chunk;
 }
 
 json_t *gm_openai_usage_chunk(const gm_exchange *x)
 {
-    json_t *const chunk = envelope(x, x->gen->dialect->chunk, json_array());
-    if (chunk) json_object_set_new(chunk, "usage", usage(x));
-    return chunk;
+    return with_usage(envelope(x, x->gen->dialect->chunk, json_array()), usage(x));
 }
 
 json_t *gm_openai_whole(const gm_exchange *x, json_t *choices)
 {
-    json_t *const whole = envelope(x, x->gen->dialect->object, choices);
-    if (whole) json_object_set_new(whole, "usage", usage(x));
-    return whole;
+    return with_usage(envelope(x, x->gen->dialect->object, choices), usage(x));
 }
 
 /* ---- parts ------------------------------------------------------------------------------- */
@@ -83,7 +85,9 @@ gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags)
 {
     gm_text *const t = &x->gen->token;
     t->len = 0;
-    gm_model_detokenize(x->server->model, &id, 1, GM_DETOKENIZE_BYTES | flags, t, NULL);
+    const gm_status status =
+        gm_model_detokenize(x->server->model, &id, 1, GM_DETOKENIZE_BYTES | flags, t, NULL);
+    if (status != GM_OK) return (gm_str){0};
     return (gm_str){t->p ? t->p : "", t->len};
 }
 

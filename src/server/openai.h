@@ -8,7 +8,7 @@
 
 #include "server/generation.h"
 
-/* A chunk of a stream with one choice (or none: NULL), or a whole reply with all. */
+/* A chunk of a stream with one choice, or a whole reply with all; NULL for lack of memory. */
 json_t *gm_openai_chunk(const gm_exchange *x, json_t *choice);
 json_t *gm_openai_whole(const gm_exchange *x, json_t *choices);
 /* The last chunk of a stream that was asked to have it. */
@@ -18,7 +18,8 @@ json_t *gm_openai_usage_chunk(const gm_exchange *x);
 json_t *gm_openai_text(const char *p, size_t n);
 /* A log-probability: JSON has no infinity, -9999 stands for it; NaN is null. */
 json_t *gm_openai_logprob(float logprob);
-/* The bytes of a token; flags as of gm_model_detokenize. Valid until the next call. */
+/* The bytes of a token, or NULL for lack of memory; flags as of gm_model_detokenize. Valid until the
+ * next call. */
 gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags);
 
 /* "stop" or "length". */

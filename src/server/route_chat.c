@@ -19,6 +19,10 @@ static json_t *token_json(gm_exchange *x, int32_t id, float logprob)
     json_t *const bytes = json_array();
     for (size_t i = 0; i < token.len; i++)
         json_array_append_new(bytes, json_integer((unsigned char)token.p[i]));
+    if (!token.p || json_array_size(bytes) != token.len) {
+        json_decref(bytes);
+        return NULL;
+    }
     return json_pack("{s:o, s:o, s:o}", "token", gm_openai_text(token.p, token.len), "logprob",
                      gm_openai_logprob(logprob), "bytes", bytes);
 }
@@ -65,6 +69,7 @@ static json_t *whole(gm_exchange *x, gm_choice *c)
 }
 
 static const gm_dialect dialect = {
+    .prompt = "messages",
     .object = "chat.completion",
     .chunk = "chat.completion.chunk",
     .logprobs_new = logprobs_new,

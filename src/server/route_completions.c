@@ -44,22 +44,35 @@ static size_t characters(gm_str text)
     return n;
 }
 
+/* <bos> begins every text and is no part of it. */
+static bool is_bos(const gm_exchange *x, int32_t id)
+{
+    size_t len = 0;
+    const char *const piece = gm_model_piece(x->server->model, id, &len);
+    return gm_str_eq((gm_str){piece, len}, GM_STR("<bos>"));
+}
+
 static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to)
 {
     char buf[512];
     json_t *const top = json_object();
+    int bad = 0;
     for (uint32_t i = 0; i < ev->n_top; i++) {
         const gm_str name = token_name(x, ev->top[i].id, buf, sizeof buf);
         char key[512];
-        snprintf(key, sizeof key, "%.*s", (int)name.len, name.p);
-        json_object_set_new(top, key, gm_openai_logprob(ev->top[i].logprob));
+        snprintf(key, sizeof key, "%.*s", (int)name.len, name.p ? name.p : "");
+        bad |= !name.p;
+        bad |= json_object_set_new(top, key, gm_openai_logprob(ev->top[i].logprob));
     }
     const gm_str name = token_name(x, ev->id, buf, sizeof buf);
-    int bad =
-        json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
+    bad |= !name.p;
+    bad |= json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
     bad |= json_array_append_new(json_object_get(to, "text_offset"),
                                  json_integer((json_int_t)c->offset));
-    c->offset += characters(gm_openai_token(x, ev->id, 0));
+    const bool spelled = ev->kind == GM_EVENT_PROMPT && !(c->offset == 0 && is_bos(x, ev->id));
+    const gm_str text = gm_openai_token(x, ev->id, spelled ? GM_DETOKENIZE_SPECIAL : 0);
+    bad |= !text.p;
+    c->offset += characters(text);
     bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
                                  gm_openai_logprob(ev->logprob));
     bad |= json_array_append_new(json_object_get(to, "top_logprobs"),
@@ -78,7 +91,7 @@ static json_t *choice_json(const gm_choice *c, gm_str text, json_t *logprobs, co
 static json_t *first(gm_exchange *x, gm_choice *c)
 {
     const gm_text *const echo = &x->gen->texts[c->prompt];
-    if (echo->len == 0) return NULL;
+    if (echo->len == 0) return json_null();
     return choice_json(c, (gm_str){echo->p, echo->len}, NULL, NULL);
 }
 
@@ -103,6 +116,7 @@ static json_t *whole(gm_exchange *x, gm_choice *c)
 }
 
 static const gm_dialect dialect = {
+    .prompt = "prompt",
     .object = "text_completion",
     .chunk = "text_completion",
     .logprobs_new = logprobs_new,
@@ -134,11 +148,14 @@ static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, g
         GM_TRY(gm_tokens_read(prompt, ids, "prompt", err));
     } else {
         return gm_fail(err, GM_E_ARG, 0,
-                       "prompt is %s, expected a string, an array of token ids, or an array of "
-                       "either",
+                       "prompt is %s, expected a string, an array of token ids, or an array of one "
+                       "kind of these",
                        prompt ? "none of these" : "missing");
     }
-    return g->ask.echo ? gm_model_detokenize(m, ids->at, ids->n, 0, &g->texts[i], err) : GM_OK;
+    if (!g->ask.echo || ids->n == 0) return GM_OK;
+    const bool skip = is_bos(x, ids->at[0]);
+    return gm_model_detokenize(m, ids->at + skip, ids->n - skip, GM_DETOKENIZE_SPECIAL,
+                               &g->texts[i], err);
 }
 
 void gm_route_completions(gm_exchange *x)
@@ -147,6 +164,10 @@ void gm_route_completions(gm_exchange *x)
     gm_generation *const g = x->gen;
     const json_t *const prompt = g->ask.prompt;
     const uint32_t n = count_prompts(prompt);
+    if (json_is_array(prompt) && json_array_size(prompt) == 0) {
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "prompt", "prompt is empty");
+        return;
+    }
     if (g->ask.max_tokens < 0) g->ask.max_tokens = DEFAULT_MAX_TOKENS;
     if (!gm_generation_prompts(x, n)) return;
     const bool several = json_is_array(prompt) && !json_is_integer(json_array_get(prompt, 0));

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What the server says of itself: GET /health, /metrics, /props, /v1/models. */
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "server/router.h"
 #include "server/state.h"
@@ -57,6 +60,14 @@ void gm_route_health(gm_exchange *x)
 
 /* ---- properties -------------------------------------------------------------------------- */
 
+/* A float as it was written. */
+static double shown(float value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)value);
+    return strtod(text, NULL);
+}
+
 void gm_route_props(gm_exchange *x)
 {
     const gm_server *const s = x->server;
@@ -68,9 +79,9 @@ void gm_route_props(gm_exchange *x)
                                gm_engine_backend(s->engine), "context_length",
                                (json_int_t)gm_engine_ctx(s->engine), "total_slots", (int)e.n_slots,
                                "timeout_seconds", s->opts.timeout_s, "note", s->info.note,
-                               "default_sampling", "temperature", (double)d.temperature, "top_p",
-                               (double)d.top_p, "top_k", (int)d.top_k, "min_p", (double)d.min_p,
-                               "repeat_penalty", (double)d.repeat_penalty));
+                               "default_sampling", "temperature", shown(d.temperature), "top_p",
+                               shown(d.top_p), "top_k", (int)d.top_k, "min_p", shown(d.min_p),
+                               "repeat_penalty", shown(d.repeat_penalty)));
 }
 
 void gm_route_metrics(gm_exchange *x)

@@ -42,7 +42,11 @@ const gm_route *gm_router_find(gm_exchange *x)
                            r->method);
         return NULL;
     }
-    gm_reply_error(x, MHD_HTTP_NOT_FOUND, NULL, "there is no %.200s here",
-                   x->path.p ? x->path.p : "");
+    gm_strbuf all = {0};
+    for (size_t i = 0; i < N_ROUTES; i++)
+        gm_strbuf_printf(&all, "%s%s", i ? ", " : "", routes[i].path);
+    gm_reply_error(x, MHD_HTTP_NOT_FOUND, NULL, "there is no %.100s here; there are %s",
+                   x->path.p ? x->path.p : "", all.p ? all.p : "others");
+    gm_strbuf_deinit(&all);
     return NULL;
 }

@@ -74,7 +74,9 @@ void gm_server_start(gm_server *s, const gm_model *m, gm_engine *e)
     s->info.size = sizeof s->info;
     gm_model_describe(m, &s->info);
     const char *const name = s->opts.model_name ? s->opts.model_name : s->info.name;
-    snprintf(s->model_name, sizeof s->model_name, "%s", *name ? name : "gemma-3");
+    gm_err safe = {0}; /* a file's name for itself is any bytes; gm_fail makes a text of them */
+    gm_fail(&safe, GM_OK, 0, "%.255s", *name ? name : "gemma-3");
+    snprintf(s->model_name, sizeof s->model_name, "%.255s", safe.msg);
     snprintf(s->fingerprint, sizeof s->fingerprint, "fp_gemmule_%s_%s", gm_version(),
              gm_engine_backend(e));
     atomic_store(&s->ready, 1);

@@ -3,11 +3,13 @@
 
 bool gm_sse_put(gm_strbuf *out, json_t *value)
 {
-    if (!value) return false;
+    const size_t len = out->len;
     gm_strbuf_put(out, GM_STR("data: "));
     const bool ok = gm_json_put(out, value);
     gm_strbuf_put(out, GM_STR("\n\n"));
-    return ok && out->failed == GM_OK;
+    if (ok && out->failed == GM_OK) return true;
+    out->len = len; /* no half events */
+    return false;
 }
 
 void gm_sse_done(gm_strbuf *out)

@@ -9,15 +9,19 @@
 #include "server/metrics.h"
 #include "server/watcher.h"
 
-#define GM_SERVER_BODY_MAX    (16u << 20) /* bytes of a request's body                  */
-#define GM_SERVER_HEAD_MAX    (32u << 10) /* bytes of its headers, about                */
-#define GM_SERVER_CONNECTIONS 1000        /* at once                                    */
-#define GM_SERVER_MAX_CHOICES 128         /* answers to one request, all prompts of it  */
+#define GM_SERVER_BODY_MAX    (16u << 20)  /* bytes of a request's body                  */
+#define GM_SERVER_BODIES_MAX  (256u << 20) /* bytes of all bodies that wait to be read   */
+#define GM_SERVER_VALUES_MAX  300000       /* values in a body: each takes about 100 bytes */
+#define GM_SERVER_HEAD_MAX    (32u << 10)  /* bytes of its headers, about                */
+#define GM_SERVER_CONNECTIONS 1000         /* at once                                    */
+#define GM_SERVER_CROWD       900          /* of which more cost the oldest idle one     */
+#define GM_SERVER_MAX_CHOICES 128          /* answers to one request, all prompts of it  */
 
 struct gm_server {
     gm_server_opts opts;
     uint16_t port;
     int listen_fd; /* -1 once it is closed */
+    bool loopback; /* only this machine can reach it */
     struct MHD_Daemon *daemon;
     gm_strbuf tls_cert, tls_key;
     gm_keys keys;
@@ -39,7 +43,8 @@ struct gm_server {
 
     pthread_mutex_t lock;
     pthread_cond_t idle;
-    uint32_t n_under_way; /* exchanges from a worker's hands to the reaper's */
+    _Atomic size_t n_body; /* bytes of bodies */
+    uint32_t n_under_way;  /* exchanges from a worker's hands to the reaper's */
 };
 
 /* http.c: opens the port; the daemon's functions. */

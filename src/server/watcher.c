@@ -2,7 +2,12 @@
 /* Hang-ups come from an epoll set of the watcher's own, in which an exchange is known
  * by a serial number: an event may be read after its exchange has gone, and another
  * may lie at the same address by then. Times are looked at on every round, of which
- * there are at least ten a second. */
+ * there are at least ten a second.
+ *
+ * A client that will send no more may have left or may be waiting for its answer:
+ * TCP says the same of both. It is sent something that every client passes over, a
+ * comment in a stream and a 100 Continue before an answer. To that the system of one
+ * that has left replies with a reset, which is a hang-up without doubt. */
 
 #include "server/watcher.h"
 
@@ -14,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/generation.h"
+#include "server/state.h"
 
 #define ROUND_MS  100
 #define IDLE_S    120.0 /* a connection may be kept without a request          */
@@ -21,23 +27,33 @@
 
 /* ---- one round --------------------------------------------------------------------------- */
 
+static void tell(gm_exchange *x, atomic_int *what)
+{
+    atomic_store(what, 1);
+    gm_exchange_wake(x);
+}
+
 /* The flag first, then the look at `worked`: the worker does the same the other way round, so one
  * of the two cancels. */
 static void cancel(gm_exchange *x, atomic_int *why)
 {
-    atomic_store(why, 1);
+    tell(x, why);
     if (atomic_load(&x->worked) && x->gen) gm_generation_cancel(x->gen);
-    gm_exchange_wake(x);
 }
 
-static void notice_hang_up(gm_watcher *w, uint64_t serial)
+static void notice_hang_up(gm_watcher *w, const struct epoll_event *ev)
 {
-    for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
-        if (x->serial != serial) continue;
-        w->n_gone++;
-        cancel(x, &x->gone);
+    gm_exchange *x = w->exchanges;
+    while (x && x->serial != ev->data.u64)
+        x = x->watched_after;
+    if (!x) return;
+    if (x->interim && !(ev->events & (EPOLLHUP | EPOLLERR))) {
+        struct epoll_event reset = {.events = EPOLLONESHOT, .data.u64 = x->serial};
+        epoll_ctl(w->epoll, EPOLL_CTL_MOD, x->fd, &reset);
+        tell(x, &x->doubt);
         return;
     }
+    cancel(x, &x->gone);
 }
 
 static void look_at_times(gm_watcher *w)
@@ -47,10 +63,7 @@ static void look_at_times(gm_watcher *w)
         if (now > x->deadline_s && !atomic_load(&x->late)) cancel(x, &x->late);
         if (now > x->ping_at_s) {
             x->ping_at_s = now + w->ping_s;
-            if (!atomic_exchange(&x->lively, 0)) {
-                atomic_store(&x->ping, 1);
-                gm_exchange_wake(x);
-            }
+            if (!atomic_exchange(&x->lively, 0)) tell(x, &x->ping);
         }
     }
     for (const gm_link *l = w->links; l; l = l->after) {
@@ -71,7 +84,7 @@ static void *watcher_main(void *arg)
             if (events[i].data.u64 == 0)
                 stop = true;
             else
-                notice_hang_up(w, events[i].data.u64);
+                notice_hang_up(w, &events[i]);
         }
         if (!stop) look_at_times(w);
         pthread_mutex_unlock(&w->lock);
@@ -121,6 +134,18 @@ void gm_watcher_cancel(gm_watcher *w, bool hang_up)
 
 /* ---- connections ------------------------------------------------------------------------- */
 
+/* Nobody may keep others out by doing nothing: in a crowd, who has done so longest has to go. */
+static void close_oldest(gm_watcher *w)
+{
+    gm_link *oldest = NULL;
+    for (gm_link *l = w->links; l; l = l->after) {
+        if (!l->busy && (!oldest || l->since_s < oldest->since_s)) oldest = l;
+    }
+    if (!oldest) return;
+    shutdown(oldest->fd, SHUT_RDWR);
+    oldest->busy = true; /* leaving */
+}
+
 gm_link *gm_watcher_open(gm_watcher *w, int fd)
 {
     gm_link *l = NULL;
@@ -128,6 +153,7 @@ gm_link *gm_watcher_open(gm_watcher *w, int fd)
     l->fd = fd;
     l->since_s = gm_clock_s();
     pthread_mutex_lock(&w->lock);
+    if (w->n_links >= GM_SERVER_CROWD) close_oldest(w);
     l->after = w->links;
     if (l->after) l->after->before = l;
     w->links = l;
@@ -164,14 +190,6 @@ uint32_t gm_watcher_links(gm_watcher *w)
 {
     pthread_mutex_lock(&w->lock);
     const uint32_t n = w->n_links;
-    pthread_mutex_unlock(&w->lock);
-    return n;
-}
-
-uint64_t gm_watcher_gone(gm_watcher *w)
-{
-    pthread_mutex_lock(&w->lock);
-    const uint64_t n = w->n_gone;
     pthread_mutex_unlock(&w->lock);
     return n;
 }

@@ -27,7 +27,6 @@ typedef struct gm_watcher {
     gm_exchange *exchanges; /* being answered       */
     gm_link *links;         /* every connection     */
     uint32_t n_links;
-    uint64_t n_gone; /* clients that hung up on an answer */
     double ping_s;
 } gm_watcher;
 
@@ -47,6 +46,5 @@ enum { GM_LINK_IDLE, GM_LINK_READING, GM_LINK_BUSY };
 void gm_watcher_mark(gm_watcher *w, gm_link *l, int state);
 
 uint32_t gm_watcher_links(gm_watcher *w);
-uint64_t gm_watcher_gone(gm_watcher *w);
 
 #endif

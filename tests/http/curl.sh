@@ -68,6 +68,7 @@ check "HEAD" status_is 200
 # ---- what is not ---------------------------------------------------------------------------
 get /
 is_error 404
+check "says what is there" out_has '/v1/chat/completions'
 get /v1/chat/completions
 is_error 405
 check "says what is allowed" head_has 'allow: post, options'
@@ -93,7 +94,28 @@ bad 400 'null'
 bad 400 '{"messages":[{"role":"user","content":"a"}],"messages":[]}'
 bad 400 '{"messages":[{"role":"user","content":"a"}]} trailing'
 bad 400 $'{"messages":[{"role":"user","content":"\xff\xfe"}]}'
-bad 400 '{"messages":[{"role":"user","content":"\ud800"}]}'
+bad 400 '{"messages":[{"role":"user","content":"a"}],"seed":9223372036854775808}'
+check "names what it cannot take" out_has 'cannot be taken: too big integer near'
+bad 400 '{"messages":[{"role":"user\u0000x","content":"a"}]}'
+bad 400 '{"messages":[{"role":"user","content":[{"type":"text","text":"a","zzz":1}]}]}'
+check "names the part" out_has 'messages[0].content[0].zzz'
+get /tokenize -H "$json" -d '{"content":"a\ud83d b\ude00\\ud83d\ud83d\ude00"}'
+get /detokenize -H "$json" -d "$(sed -E 's/,"count".*/}/' "$dir/.out")"
+check "halves of characters" same "$(sed 's/\xef\xbf\xbd/?/g; s/\xf0\x9f\x98\x80/:)/' "$dir/.out")" '{"content":"a? b?\\ud83d:)"}'
+get /v1/completions -H "$json" -d '{"prompt":"<start_of_turn>user\nHi<end_of_turn>","echo":true,"max_tokens":0}'
+check "echo is the prompt as it was sent" out_has '"text":"<start_of_turn>user\nHi<end_of_turn>"'
+for prompt in '[]' '["a",1]' '[[]]'; do
+    get /v1/completions -H "$json" -d "{\"prompt\":$prompt}"
+    is_error 400
+    check "names the field" out_has '"param":"prompt"'
+done
+ids=$(printf ',5%.0s' {1..512})
+get /v1/completions -H "$json" -d "{\"prompt\":[${ids#,}],\"max_tokens\":0}"
+check "a prompt that fills the context, and no answer" status_is 200
+get /v1/completions -H "$json" -d "{\"prompt\":[${ids#,}],\"max_tokens\":1}"
+is_error 400
+bad 400 '{"messages":[{"role":"user","content":"a"}],"tools":[1]}'
+check "says what passes" out_has 'expected null or []'
 bad 400 '{"messages":{"role":"user"}}'
 bad 400 '{"messages":[{"role":"user","content":5}]}'
 bad 400 '{"messages":[{"role":"user"}]}'
@@ -103,14 +125,36 @@ get /v1/chat/completions -d "$hello"
 is_error 415
 get /v1/chat/completions -d "$hello" -H 'Content-Type: text/plain'
 is_error 415
+get /v1/chat/completions -d "$hello" -H 'Content-Type:'
+is_error 415
 get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Encoding: gzip'
 is_error 415
+check "says why" out_has 'Content-Encoding is gzip'
+for header in 'Host: evil.example' 'Host: localhost.evil.example:80' 'Origin: http://evil.example' 'Origin: null'; do
+    get /health -H "$header"
+    is_error 403
+done
+for header in 'Host: LOCALHOST' 'Host: [::1]:8006' 'Host:' 'Origin: http://localhost:3000'; do
+    get /health -H "$header"
+    check "$header is of this machine" status_is 200
+done
+get /v1/completions -H "$json" -d '{"prompt":"a","n":128,"max_tokens":1}'
+check "more answers than the queue has places" status_is 200
+{ printf '{"prompt":['; printf '[],%.0s' {1..300000}; printf '[]]}'; } >"$dir/many"
+get /v1/completions --data-binary @"$dir/many" -H "$json" -H 'Expect:'
+is_error 413
+bad 400 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":\"$(printf 'x%.0s' {1..1025})\"}"
+check "names the field" out_has '"param":"stop"'
 get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H 'Content-Type: application/json; charset=utf-8'
 check "a type with parameters" status_is 200
 get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" -H 'Transfer-Encoding: chunked'
 check "a body in chunks" status_is 200
 get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" --http1.0
 check "HTTP/1.0" status_is 200
+get /v1/chat/completions -d "$hello" -H "$json" -H 'Transfer-Encoding: gzip'
+is_error 501
+get /health --request-target http://elsewhere/health
+check "a target with a host" out_has '"status":"ok"'
 head -c 17000000 /dev/zero | tr '\0' ' ' >"$dir/big"
 get /v1/chat/completions --data-binary @"$dir/big" -H "$json" -H 'Expect:'
 check "a body too long: 413" status_is 413
@@ -186,12 +230,16 @@ check "and those before go on" status_is 200
 stop_server
 
 # ---- CORS, TLS -----------------------------------------------------------------------------
-serve --cors https://chat.example
+serve --cors https://chat.example --model-name $'bad\xff\e[31mname'
+get /health
+check "a name of any bytes" out_has '"model":"bad??[31mname"'
+check "is said safely" eval '! grep -q $'"'\e'"' "$dir/serve.out"'
 get /v1/chat/completions -X OPTIONS -H 'Origin: https://chat.example' -H 'Access-Control-Request-Headers: authorization, x-stainless-os'
 check "a preflight" status_is 204
 check "of the origin" head_has 'access-control-allow-origin: https://chat.example'
 check "with its headers" head_has 'access-control-allow-headers: authorization, x-stainless-os'
 get /v1/models -H 'Origin: https://evil.example'
+is_error 403
 check "no other origin" head_lacks access-control-allow-origin
 stop_server
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
@@ -204,6 +252,20 @@ refused 1 'does not speak plain HTTP, and top no other' "$G" top --port "$port" 
 stop_server
 refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
+
+# ---- somebody who does not read ------------------------------------------------------------
+serve --parallel 1 --ctx 2048
+stalled='{"prompt":"Tell me","max_tokens":2000,"ignore_eos":true,"logprobs":20,"stream":true}'
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n%s' "$json" ${#stalled} "$stalled" >&3
+parked() { [ "$(metric requests_parked)" = 1 ]; }
+check "is parked" wait_for parked
+get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json"
+check "and gives the only slot to who waits" status_is 200
+check "until it is read again" parked
+check "which ends its answer" eval '[[ $(timeout 60 sed "/DONE/q" <&3) == *"data: [DONE]"* ]]'
+exec 3>&-
+stop_server
 
 # ---- the queue, time, keep-alive -----------------------------------------------------------
 serve --parallel 1 --queue 1 --timeout 2 --ctx 2048

@@ -60,16 +60,16 @@ const bodies = {
 // ---- heads -----------------------------------------------------------------------------------
 const head = (method, path, headers, version = 'HTTP/1.1') =>
     `${method} ${path} ${version}\r\n${headers.map((h) => `${h}\r\n`).join('')}\r\n`
-const usual = (n) => ['Host: x', 'Content-Type: application/json', `Content-Length: ${n}`]
+const usual = (n) => ['Host: localhost', 'Content-Type: application/json', `Content-Length: ${n}`]
 
 const heads = {
     method: (p, b) => head(pick(['GET', 'PUT', 'DELETE', 'PATCH', 'TRACE', 'CONNECT', 'OPTIONS', 'HEAD', 'get', 'X', '\x01']), p, usual(b.length)) + b,
     path: (p, b) => head('POST', pick(['/', '*', '/v1', `${p}/`, `${p}?x=${'y'.repeat(random(40000))}`, `/${'a/'.repeat(random(9000))}`, '/%00', '/%', '/%zz', '/../../etc/passwd', 'http://x/', '/\xff', '']), usual(b.length)) + b,
     version: (p, b) => head('POST', p, usual(b.length), pick(['HTTP/1.0', 'HTTP/0.9', 'HTTP/2.0', 'HTTP/9.9', 'HTTX/1.1', '', 'HTTP/1.1x'])) + b,
-    length: (p, b) => head('POST', p, ['Host: x', 'Content-Type: application/json', `Content-Length: ${pick(['-1', 'x', '99999999999999999999', '1e3', '0x10', '', ' 5', '5 5', '+5', String(2 ** 31), String(2 ** 63)])}`]) + b,
+    length: (p, b) => head('POST', p, ['Host: localhost', 'Content-Type: application/json', `Content-Length: ${pick(['-1', 'x', '99999999999999999999', '1e3', '0x10', '', ' 5', '5 5', '+5', String(2 ** 31), String(2 ** 63)])}`]) + b,
     lengths: (p, b) => head('POST', p, [...usual(b.length), `Content-Length: ${b.length + 1}`]) + b,
     both: (p, b) => head('POST', p, [...usual(b.length), 'Transfer-Encoding: chunked']) + b,
-    chunks: (p, b) => head('POST', p, ['Host: x', 'Content-Type: application/json', 'Transfer-Encoding: chunked']) + pick([`${b.length.toString(16)}\r\n${b}\r\n0\r\n\r\n`, 'zz\r\nxx\r\n', 'ffffffffffffffffff\r\nx', '-5\r\nx\r\n', `5\r\n${b}`, '0\r\n\r\n', `5;${'e'.repeat(5000)}\r\nabcde\r\n0\r\n\r\n`]),
+    chunks: (p, b) => head('POST', p, ['Host: localhost', 'Content-Type: application/json', 'Transfer-Encoding: chunked']) + pick([`${b.length.toString(16)}\r\n${b}\r\n0\r\n\r\n`, 'zz\r\nxx\r\n', 'ffffffffffffffffff\r\nx', '-5\r\nx\r\n', `5\r\n${b}`, '0\r\n\r\n', `5;${'e'.repeat(5000)}\r\nabcde\r\n0\r\n\r\n`]),
     coding: (p, b) => head('POST', p, [...usual(b.length), `Transfer-Encoding: ${pick(['gzip', 'identity', 'chunked, chunked', 'x', ''])}`]) + b,
     noHost: (p, b) => head('POST', p, usual(b.length).slice(1)) + b,
     hosts: (p, b) => head('POST', p, ['Host: y', ...usual(b.length)]) + b,
@@ -77,7 +77,7 @@ const heads = {
     manyHeaders: (p, b) => head('POST', p, [...usual(b.length), ...[...Array(random(2000)).keys()].map((i) => `X${i}: ${i}`)]) + b,
     oddHeader: (p, b) => head('POST', p, [...usual(b.length), pick([': x', 'x', 'a b: c', '\x00: \x00', 'X\x80: \xff', ' folded', 'X:\x01\x02', 'Authorization:', 'Authorization: Bearer', 'Expect: x', 'Connection: upgrade', 'Upgrade: h2c', 'Content-Type: ', 'Accept: \xff', 'Cookie: ;=;='])]) + b,
     lineEnds: (p, b) => head('POST', p, usual(b.length)).replaceAll('\r\n', pick(['\n', '\r', '\n\r', '\r\r\n'])) + b,
-    type: (p, b) => head('POST', p, ['Host: x', `Content-Type: ${pick(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'application/jsonx', 'APPLICATION/JSON', 'application/json;charset=latin1'])}`, `Content-Length: ${b.length}`]) + b,
+    type: (p, b) => head('POST', p, ['Host: localhost', `Content-Type: ${pick(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'application/jsonx', 'APPLICATION/JSON', 'application/json;charset=latin1'])}`, `Content-Length: ${b.length}`]) + b,
     noise: () => bytes(1 + random(2000)),
     tls: () => Buffer.concat([Buffer.from([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]), bytes(300)]),
     pipeline: (p, b) => (head('POST', p, usual(b.length)) + b).repeat(3),

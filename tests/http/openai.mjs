@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The official client against a server: node openai.mjs URL CONTEXT
+import { connect } from 'node:net'
 import OpenAI from '../../build/http/node_modules/openai/index.mjs'
 import { check, finish, metric, refused, same, until } from './check.mjs'
 
@@ -131,6 +132,12 @@ async function testStop() {
     const s = await collect(await chat({ max_tokens: 40, stop: ['~no such~', stop], stream: true }))
     same('nothing of it is streamed', s.text[0], r.choices[0].message.content)
     same('the finish', s.finish, { 0: 'stop' })
+    const long = { max_tokens: 40, stop: whole.slice(at, at + 12), logprobs: true }
+    const cut = (await chat(long)).choices[0]
+    const tokens = cut.logprobs.content.map((t) => t.token)
+    check('its tokens reach the end of the text', tokens.join('').startsWith(cut.message.content), [tokens, cut.message.content])
+    check('and none begins behind it', tokens.slice(0, -1).join('').length < cut.message.content.length, [tokens, cut.message.content])
+    same('streamed too', (await collect(await chat({ ...long, stream: true }))).logprobs.map((t) => t.token), tokens)
 }
 
 async function testSampling() {
@@ -217,6 +224,14 @@ async function testPromptLogprobs() {
     check('a stream echoes', s.text[0].startsWith('Once upon a time there was'), s.text)
 }
 
+async function testIdle() {
+    const idle = Array.from({ length: 1100 }, () => connect(new URL(url).port, '127.0.0.1'))
+    for (const socket of idle) socket.on('error', () => {})
+    await until('they are many', async () => (await metric(url, 'connections')) >= 800)
+    same('and keep nobody out', (await fetch(`${url}/health`)).status, 200)
+    for (const socket of idle) socket.destroy()
+}
+
 async function testErrors() {
     const cases = [
         ['an unknown field', { no_such_field: 1 }, 'no_such_field'],
@@ -231,6 +246,7 @@ async function testErrors() {
         ['two limits', { max_completion_tokens: 3 }, 'max_tokens'],
         ['an empty stop string', { stop: '' }, 'stop'],
         ['a bias out of range', { logit_bias: { 5: 101 } }, 'logit_bias'],
+        ['a bias of no token', { logit_bias: { 99999999: 1 } }, 'logit_bias'],
         ['a bias of a word', { logit_bias: { five: 1 } }, 'logit_bias'],
         ['no messages', { messages: [] }, 'messages'],
         ['an unknown role', { messages: [{ role: 'tool', content: 'x' }] }, 'messages'],
@@ -244,7 +260,7 @@ async function testErrors() {
         check(`${what}: a sentence`, e.error?.message?.length > 10, e.error)
     }
     const long = await refused('a prompt that does not fit', chat({}, 'word '.repeat(2 * context)))
-    same('its status and code', [long.status, long.code], [400, 'context_length_exceeded'])
+    same('its status, code and field', [long.status, long.code, long.param], [400, 'context_length_exceeded', 'messages'])
     check('both numbers are named', new RegExp(`\\d+ tokens.*${context - 1}`).test(long.error?.message), long.error?.message)
     const full = await chat({ max_tokens: 100000 })
     same('an answer past the context ends with length', full.choices[0].finish_reason, 'length')
@@ -287,7 +303,7 @@ async function testCrowd() {
 }
 
 const tests = { testChat, testStream, testLogprobs, testChoices, testStop, testSampling, testMessages,
-    testCompletions, testPromptLogprobs, testErrors, testModels, testAbort, testCrowd }
+    testCompletions, testPromptLogprobs, testErrors, testIdle, testModels, testAbort, testCrowd }
 for (const [name, test] of Object.entries(tests)) {
     try {
         await test()

@@ -41,9 +41,9 @@ function ask(text, options = {}) {
 }
 
 // One stream to its end, or to its n-th chunk.
-function stream(kind, leaveAfter = Infinity) {
+function stream(kind, leaveAfter = Infinity, more = {}) {
     return new Promise((resolve) => {
-        const text = body(kind)
+        const text = body(kind, more)
         const request = ask(text)
         let raw = ''
         let chunks = 0
@@ -88,12 +88,22 @@ async function client(i, deadline) {
     for (let n = 0; Date.now() < deadline; n++) await stream((7 * i + n) % 40, n % 5 === 4 ? 3 : Infinity)
 }
 
+// Prompts of their own until beginnings have to go: from then on every page of the KV cache has been
+// touched, and memory that grows is a leak.
+async function fill() {
+    for (let n = 1000; (await metric(url, 'cache_evictions_total')) < 1; n += 8) {
+        const content = (i) => `${n + i} ${[...Array(60).keys()].map((k) => (n + i) * k).join(' ')}`.slice(0, 150)
+        await Promise.all([...Array(8).keys()].map((i) =>
+            stream(n + i, Infinity, { messages: [{ role: 'user', content: content(i) }], max_tokens: 20 })))
+    }
+}
+
 // A client that reads nothing: its socket takes little, so that it is soon behind.
 function sleeper() {
     const text = body(3, { max_tokens: 100000, n: 8 })
     const socket = net.connect({ port, host: '127.0.0.1' })
     socket.on('error', () => {})
-    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`)
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`)
     socket.pause()
     return socket
 }
@@ -106,6 +116,7 @@ const idle = [...Array(IDLE)].map(() => net.connect({ port, host: '127.0.0.1' })
 const sleepers = [...Array(PARKED)].map(sleeper)
 await until('those who do not read are parked', async () => (await metric(url, 'requests_parked')) >= PARKED * 8, 60)
 await until('idle connections are open', async () => (await metric(url, 'connections')) >= IDLE + PARKED)
+await fill()
 const warm = Date.now() + 1000 * Math.min(60, seconds / 4)
 await Promise.all([...Array(CLIENTS).keys()].map((i) => client(i, warm)))
 const memory = rss()

@@ -5,7 +5,6 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/cli/harness.bash
 . tests/http/harness.bash
-MODEL=${GEMMULE_MODEL:-$tiny} # a cache that is full after the warm-up, so that growth is a leak
 serve --ctx 256 --parallel 96 --queue 200 --timeout 3600
 node tests/http/soak.mjs "$url" "$server_pid" "${SOAK_SECONDS:-20}" >"$dir/client.out" 2>&1
 client=$?

@@ -327,6 +327,133 @@ static void test_restart(void **state)
     remove_files();
 }
 
+/* A talk of three turns, and its file after each: what was written stays as it was. */
+typedef struct grown {
+    talk talk[3];
+    uint8_t *bytes; /* after the third */
+    size_t size[3];
+    char path[400];
+} grown;
+
+static uint8_t *bytes_of(const char *path, size_t *size)
+{
+    FILE *const f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *size = (size_t)ftell(f);
+    uint8_t *const bytes = malloc(*size);
+    rewind(f);
+    assert_int_equal(fread(bytes, 1, *size, f), *size);
+    fclose(f);
+    return bytes;
+}
+
+static void grow(grown *g, bool restarts)
+{
+    static tiny_answer a;
+    talk t = {0};
+    gm_engine *e = disk_engine(model, NULL);
+    *g = (grown){.bytes = NULL};
+    for (uint64_t i = 0; i < 3; i++) {
+        say(&t, 60 + i, i ? 25 : 120);
+        g->talk[i] = t;
+        const uint32_t n = ask(e, &t, 20, &a);
+        if (i) assert_about(n, g->talk[i - 1].n + 20);
+        memcpy(t.ids + t.n, a.id, a.n * sizeof *a.id);
+        t.n += a.n;
+        end_turn(&t);
+        if (!restarts && i < 2) continue;
+        gm_engine_close(e);
+        assert_int_equal(files(g->path, sizeof g->path), 1);
+        uint8_t *const bytes = bytes_of(g->path, &g->size[i]);
+        if (i && restarts) assert_memory_equal(bytes, g->bytes, g->size[i - 1]);
+        free(g->bytes);
+        g->bytes = bytes;
+        if (i < 2) e = disk_engine(model, NULL);
+    }
+}
+
+/* A talk that goes on has its file go on: by less than what was there at first, whether the engine
+ * was restarted between the turns or not. */
+static void test_files_grow(void **state)
+{
+    (void)state;
+    for (int restarts = 0; restarts < 2; restarts++) {
+        grown g;
+        grow(&g, restarts);
+        if (restarts) {
+            assert_true(g.size[0] < g.size[1] && g.size[1] < g.size[2]);
+            assert_true(g.size[2] - g.size[1] < g.size[0]);
+        }
+        gm_engine *const e = disk_engine(model, NULL);
+        assert_string_equal(notes, "");
+        assert_about(ask(e, &g.talk[2], 20, NULL), g.talk[2].n - 1);
+        for (int i = 0; i < 2; i++)
+            assert_about(ask(e, &g.talk[i], 20, NULL), g.talk[i].n - 1);
+        gm_engine_close(e);
+        free(g.bytes);
+        remove_files();
+    }
+}
+
+/* The same again adds nothing to the file. */
+static void test_the_same_is_not_written_again(void **state)
+{
+    (void)state;
+    char path[400];
+    size_t size[2];
+    talk t = {0};
+    say(&t, 4, 90);
+    for (int k = 0; k < 2; k++) {
+        gm_engine *const e = disk_engine(model, NULL);
+        for (int i = 0; i < 3; i++)
+            ask(e, &t, 10, NULL);
+        gm_engine_close(e);
+        assert_int_equal(files(path, sizeof path), 1);
+        free(bytes_of(path, &size[k]));
+    }
+    assert_int_equal(size[0], size[1]);
+    remove_files();
+}
+
+/* A process that ends while it appends, or a segment that is damaged: what was there before it is
+ * taken over, the rest is cut off with a word, and the file goes on from there. */
+static void test_ends_cut_off(void **state)
+{
+    (void)state;
+    grown g;
+    grow(&g, true);
+    for (uint32_t k = 0; k < 24; k++) {
+        const size_t at =
+            g.size[1] +
+            (k < 12 ? k * 5 + 1 : (size_t)(tiny_random(9, k) % (uint64_t)(g.size[2] - g.size[1])));
+        const bool cut = k % 2 == 0;
+        const uint8_t kept = g.bytes[at];
+        size_t size = 0;
+        FILE *const f = fopen(g.path, "wb");
+        assert_non_null(f);
+        if (!cut) g.bytes[at] ^= (uint8_t)(1u << k % 8);
+        fwrite(g.bytes, 1, cut ? at : g.size[2], f);
+        fclose(f);
+        g.bytes[at] = kept;
+        gm_engine *e = disk_engine(model, NULL);
+        assert_non_null(strstr(notes, "the end of "));
+        assert_about(ask(e, &g.talk[2], 20, NULL), g.talk[1].n + 20);
+        gm_engine_close(e);
+        e = disk_engine(model, NULL);
+        assert_string_equal(notes, "");
+        assert_about(ask(e, &g.talk[2], 20, NULL), g.talk[2].n - 1);
+        gm_engine_close(e);
+        assert_int_equal(files(NULL, 0), 1);
+        uint8_t *const bytes = bytes_of(g.path, &size);
+        assert_int_equal(size, g.size[2]);
+        assert_memory_equal(bytes, g.bytes, g.size[1]);
+        free(bytes);
+    }
+    free(g.bytes);
+    remove_files();
+}
+
 /* A file with any part changed or cut is dropped with a word, and the answers are right. */
 static void test_damaged_files(void **state)
 {
@@ -502,6 +629,9 @@ int main(void)
         cmocka_unit_test(test_least_recently_used_goes),
         cmocka_unit_test(test_marks_give_way),
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_files_grow),
+        cmocka_unit_test(test_the_same_is_not_written_again),
+        cmocka_unit_test(test_ends_cut_off),
         cmocka_unit_test(test_damaged_files),
         cmocka_unit_test(test_cache_of_another),
         cmocka_unit_test(test_no_folder),

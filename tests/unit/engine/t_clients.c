@@ -122,7 +122,11 @@ static void test_queue_has_an_end(void **state)
         OK(gm_request_open(&r[i], e, &o, &err));
     assert_int_equal(gm_request_open(&no, e, &o, &err), GM_E_BUSY);
     assert_null(no);
-    assert_non_null(strstr(err.msg, "1 requests run and 2 wait"));
+    assert_non_null(strstr(err.msg, "at most 1 at once and 2 waiting"));
+    o.flags |= GM_REQUEST_ALONG;
+    OK(gm_request_open(&no, e, &o, &err)); /* it goes with one of the others */
+    gm_request_close(no);
+    o.flags &= ~(uint32_t)GM_REQUEST_ALONG;
 
     gm_engine_stats s = {.size = sizeof s};
     do {
@@ -144,6 +148,21 @@ static void test_queue_has_an_end(void **state)
     gm_request_close(r[0]);
     gm_engine_stat(e, &s);
     assert_int_equal(s.n_running + s.n_queued, 0);
+    gm_engine_close(e);
+}
+
+static void test_unknown_options_are_refused(void **state)
+{
+    (void)state;
+    gm_engine *e = NULL;
+    gm_engine_opts eo = gm_engine_opts_default();
+    eo.n_threads = 1025;
+    assert_int_equal(gm_engine_open(&e, model, &eo, &err), GM_E_ARG);
+    e = engine_of(1, 0);
+    gm_request_opts o = request_of(9, 5);
+    gm_request *no = NULL;
+    o.flags |= 2 * GM_REQUEST_ALONG;
+    assert_int_equal(gm_request_open(&no, e, &o, &err), GM_E_ARG);
     gm_engine_close(e);
 }
 
@@ -242,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poll_gives_what_next_gives),
         cmocka_unit_test(test_queue_has_an_end),
+        cmocka_unit_test(test_unknown_options_are_refused),
         cmocka_unit_test(test_ignore_end),
         cmocka_unit_test(test_prompt_is_told),
         cmocka_unit_test(test_detokenize),

@@ -332,6 +332,63 @@ static void test_slow_reader_is_parked(void **state)
     gm_engine_close(e);
 }
 
+/* Reads the prompt's tokens, each once, and the answer. */
+static void collect_told(gm_request *r, const gm_request_opts *o, float *told, tiny_answer *a)
+{
+    gm_event ev;
+    for (size_t i = 1; o->flags & GM_REQUEST_PROMPT && i < o->n_ids; i++) {
+        OK(gm_request_next(r, &ev, &err));
+        assert_int_equal(ev.kind, GM_EVENT_PROMPT);
+        assert_int_equal(ev.id, o->ids[i]);
+        told[i] = ev.logprob;
+    }
+    *a = (tiny_answer){0};
+    tiny_collect(r, a);
+    gm_request_close(r);
+}
+
+/* Somebody who has the only slot and does not read gives it to who waits, and goes on later: with the
+ * pages it had, or without where the other one needed them. The prompt's tokens are told once. */
+static void test_stalled_reader_steps_aside(void **state)
+{
+    (void)state;
+    static tiny_answer alone, slow, quick;
+    static float told[2][CTX];
+    gm_engine *const e = engine_of(model, 1);
+    e->patience_s = 0.02;
+    for (uint64_t i = 1; i < 7; i++) { /* all kinds of penalties */
+        gm_request_opts stalled = request_of(model, i, 120), other = request_of(model, 3, 20);
+        if (i % 2) stalled.flags |= GM_REQUEST_PROMPT;
+        const bool evicts = i % 3 == 0;
+        if (evicts) other.max_tokens = 170;
+        gm_request *r = NULL;
+        OK(gm_request_open(&r, e, &stalled, &err));
+        collect_told(r, &stalled, told[0], &alone);
+        OK(gm_request_open(&r, e, &stalled, &err));
+        wait_for_events(r, GM_SEQ_RING);
+        tiny_run(e, &other, &quick);
+        assert_int_equal(quick.n, other.max_tokens);
+        gm_engine_stats s = {.size = sizeof s};
+        gm_engine_stat(e, &s);
+        assert_int_equal(s.n_running, 0);
+        assert_int_equal(s.n_queued, 0);
+        assert_int_equal(s.n_parked, 1);
+        pthread_mutex_lock(&e->lock);
+        assert_int_equal(r->n_done == 0, evicts);
+        pthread_mutex_unlock(&e->lock);
+        collect_told(r, &stalled, told[1], &slow);
+        assert_same_answer(&slow, &alone);
+        assert_memory_equal(told[0], told[1], sizeof told[0]);
+
+        OK(gm_request_open(&r, e, &stalled, &err)); /* closed while it is set aside */
+        wait_for_events(r, GM_SEQ_RING);
+        tiny_run(e, &other, &quick);
+        gm_request_close(r);
+        assert_idle(e);
+    }
+    gm_engine_close(e);
+}
+
 /* ---- cancelling ------------------------------------------------------------------------ */
 
 /* The rest of an answer of which n_read tokens were read ends soon. */
@@ -636,6 +693,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_engines),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_slow_reader_is_parked),
+        cmocka_unit_test(test_stalled_reader_steps_aside),
         cmocka_unit_test(test_cancel_in_the_queue),
         cmocka_unit_test(test_waiting_is_no_work),
         cmocka_unit_test(test_cancel_in_the_answer),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The life of a server, through a socket: before the model is there, comments while a stream has to
- * wait, and a close that does not wait for anybody. */
+ * wait, clients that hang up or seem to, and a close that does not wait for anybody. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "fixtures/tinymodel.h"
 #include "server/server.h"
 
@@ -72,8 +73,8 @@ static int ask(const char *method, const char *path, const char *body)
     const struct timeval limit = {.tv_sec = 60};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const int len = snprintf(request, sizeof request,
-                             "%s %s HTTP/1.0\r\nContent-Type: application/json\r\n"
-                             "Content-Length: %zu\r\n\r\n%s",
+                             "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                              method, path, strlen(body), body);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
@@ -117,23 +118,31 @@ static void test_loading(void **state)
     assert_true(n_lines >= 6);
 }
 
+#define WHOLE  "{\"prompt\":\"p7\",\"max_tokens\":5,\"ignore_eos\":true}"
 #define STREAM "{\"prompt\":\"p7\",\"max_tokens\":5,\"stream\":true,\"ignore_eos\":true}"
 
-/* The only slot is taken by somebody who does not read: a stream waits and gets comments; its time
- * runs out, or it is its turn. */
+/* Somebody who has the only slot and does not read: everybody else waits. */
+static gm_request *take_slot(void)
+{
+    const int32_t ids[] = {2, 7};
+    gm_request_opts o = gm_request_opts_default(model);
+    gm_request *slow = NULL;
+    engine->patience_s = 3600;
+    o.ids = ids;
+    o.n_ids = 2;
+    o.flags = GM_REQUEST_IGNORE_END;
+    assert_int_equal(gm_request_open(&slow, engine, &o, &err), GM_OK);
+    return slow;
+}
+
+/* A stream that waits gets comments; its time runs out, or it is its turn. */
 static void test_waiting_stream(void **state)
 {
     (void)state;
-    const int32_t ids[] = {2, 7};
     for (int late = 0; late < 2; late++) {
-        gm_request_opts o = gm_request_opts_default(model);
-        gm_request *slow = NULL;
-        o.ids = ids;
-        o.n_ids = 2;
-        o.flags = GM_REQUEST_IGNORE_END;
         open_server(late ? 1 : 60);
         gm_server_start(server, model, engine);
-        assert_int_equal(gm_request_open(&slow, engine, &o, &err), GM_OK);
+        gm_request *slow = take_slot();
         const int fd = ask("POST", "/v1/completions", STREAM);
         read_until(fd, ": keep-alive");
         if (late) {
@@ -149,19 +158,49 @@ static void test_waiting_stream(void **state)
     }
 }
 
+static void await_metric(const char *line)
+{
+    do {
+        const int fd = ask("GET", "/metrics", "");
+        read_until(fd, NULL);
+        close(fd);
+    } while (!strstr(reply, line));
+}
+
+/* Those who have left are noticed while they wait; those who will only send no more get their
+ * answer, whole or as a stream. */
+static void test_half_closed(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {WHOLE, STREAM};
+    open_server(60);
+    gm_server_start(server, model, engine);
+    for (int i = 0; i < 2; i++) {
+        char count[40];
+        gm_request *const slow = take_slot();
+        const int left = ask("POST", "/v1/completions", bodies[i]);
+        await_metric("gemmule_requests_queued 1\n");
+        close(left);
+        snprintf(count, sizeof count, "gemmule_cancelled_total %d\n", i + 1);
+        await_metric(count);
+        await_metric("gemmule_requests_queued 0\n");
+        const int fd = ask("POST", "/v1/completions", bodies[i]);
+        shutdown(fd, SHUT_WR);
+        read_until(fd, "HTTP/1.1 100 Continue\r\n\r\n");
+        gm_request_close(slow);
+        read_until(fd, i ? "data: [DONE]" : "\"completion_tokens\":5");
+        close(fd);
+    }
+    gm_server_close(server);
+}
+
 /* A close in the middle: streams are told, and nothing is left over. */
 static void test_close_in_the_middle(void **state)
 {
     (void)state;
     open_server(60);
     gm_server_start(server, model, engine);
-    gm_request_opts o = gm_request_opts_default(model);
-    const int32_t ids[] = {2, 7};
-    gm_request *slow = NULL;
-    o.ids = ids;
-    o.n_ids = 2;
-    o.flags = GM_REQUEST_IGNORE_END;
-    assert_int_equal(gm_request_open(&slow, engine, &o, &err), GM_OK);
+    gm_request *const slow = take_slot();
     const int waits = ask("POST", "/v1/completions", STREAM);
     const int whole = ask("POST", "/v1/completions", "{\"prompt\":\"p7\"}");
     read_until(waits, ": keep-alive");
@@ -183,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading),
         cmocka_unit_test(test_waiting_stream),
+        cmocka_unit_test(test_half_closed),
         cmocka_unit_test(test_close_in_the_middle),
     };
     return cmocka_run_group_tests_name("t_server", tests, setup, teardown);
