@@ -182,6 +182,38 @@ const char *gm_engine_backend(const gm_engine *e);
 /* Positions that one request may take. */
 uint32_t gm_engine_ctx(const gm_engine *e);
 
+/* A pool of a device's memory, as its driver tells it. */
+typedef struct gm_device_heap {
+    uint64_t bytes, free; /* in all, and what a process may take now (all, where nobody knows) */
+    uint32_t local;       /* 1: the device's own                                               */
+    uint32_t mapped;      /* 1: the host reads and writes it in place                          */
+} gm_device_heap;
+
+/* What an op runs with there, and why. */
+typedef struct gm_device_kernel {
+    const char *op, *kernel;
+    char why[96];
+} gm_device_kernel;
+
+#define GM_DEVICE_HEAPS   16
+#define GM_DEVICE_KERNELS 16
+typedef struct gm_device_info {
+    uint32_t size;
+    uint32_t index;   /* what --device takes, as it takes a part of the name                    */
+    const char *kind; /* "discrete", "integrated", "virtual", "cpu", "other"                    */
+    char name[256], driver[160];
+    char why_not[496];  /* a sentence if it cannot be used, else ""                             */
+    char features[200]; /* words with commas between them                                       */
+    uint64_t max_alloc; /* bytes of one allocation                                              */
+    uint32_t n_heaps, n_kernels;
+    gm_device_heap heaps[GM_DEVICE_HEAPS];
+    gm_device_kernel kernels[GM_DEVICE_KERNELS];
+} gm_device_info;
+/* The i-th device of a backend; GM_E_ARG past the last, and where a backend has none to choose from;
+ * GM_E_UNSUP with the reason where the machine has nothing that such a backend needs. */
+gm_status gm_device_describe(const char *backend, uint32_t index, gm_device_info *info,
+                             gm_err *err);
+
 #define GM_BATCH_SIZES 11
 /* What the engine does now, and what it has done since it was opened. */
 typedef struct gm_engine_stats {

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "gemmule.h"
 #include "plan/plan.h"
 #include "plan/step.h"
 #include "quant/tensor.h"
@@ -102,6 +103,9 @@ typedef struct gm_backend_ops {
     gm_qtype
         kv_type; /* of the KV cache where nobody says                                          */
 
+    /* The i-th device that open could be told to take, as gm_device_describe says it. */
+    gm_status (*device_at)(uint32_t index, gm_device_info *out, gm_err *err);
+
     gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
     void (*close)(gm_backend *be);
     void (*describe)(const gm_backend *be, gm_backend_facts *out);
@@ -138,8 +142,10 @@ typedef struct gm_backend_ops {
     gm_status (*wait)(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 } gm_backend_ops;
 
-/* For backends that have no devices to choose from: refuses a configuration that names one. */
+/* For backends that have no devices to choose from: refuses a configuration that names one; and their
+ * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
+gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
 
 /* The backends of this build. find answers NULL for an unknown name; "auto" is the best that this
  * machine has. */

@@ -178,6 +178,7 @@ const gm_backend_ops gm_backend_cpu = {
     .kv_type = GM_QTYPE_F16,
     .open = cpu_open,
     .close = cpu_close,
+    .device_at = gm_backend_no_device_at,
     .describe = cpu_describe,
     .cost = cpu_cost,
     .roof = gm_cpu_roof,

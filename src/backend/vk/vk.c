@@ -54,6 +54,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .name = "vulkan",
     .about = "any GPU with Vulkan 1.3, the whole token on the device",
     .kv_type = GM_QTYPE_F16,
+    .device_at = gm_vk_device_at,
     .open = vk_open,
     .close = vk_close,
     .describe = vk_describe,

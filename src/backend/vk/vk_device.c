@@ -189,6 +189,7 @@ static void describe(gm_vk_dev *d)
     snprintf(d->driver, sizeof d->driver, "%.60s %.80s", p12.driverName, p12.driverInfo);
     d->subgroup_min = p13.minSubgroupSize;
     d->subgroup_max = p13.maxSubgroupSize;
+    d->dot8_fast = p13.integerDotProduct4x8BitPackedSignedAccelerated;
     d->max_alloc = p11.maxMemoryAllocationSize;
     if (p13.maxBufferSize < d->max_alloc) d->max_alloc = p13.maxBufferSize;
     d->unified = d->props.deviceType != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
@@ -218,6 +219,7 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
     static const char *const matrix_name = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
     features have = {0}, want = {0};
     const bool matrix = has_extension(d, matrix_name);
+    d->has_budget = has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     chain(&have, matrix);
     PROC(d, vkGetPhysicalDeviceFeatures2)(d->phys, &have.f);
     GM_TRY(require(d, &have, err));
@@ -254,7 +256,8 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
     gm_volk_load(d->instance, d->device, &d->vk);
     d->vk.vkGetDeviceQueue(d->device, d->family, 0, &d->queue);
     d->needs = GM_VK_NEEDS_INT_DOT8 | (have.f12.shaderFloat16 ? GM_VK_NEEDS_F16 : 0);
-    if (have.matrix.cooperativeMatrix) d->needs |= GM_VK_NEEDS_COOPMAT_F16 | GM_VK_NEEDS_COOPMAT_I8;
+    d->has_matrix = have.matrix.cooperativeMatrix;
+    if (d->has_matrix) d->needs |= GM_VK_NEEDS_COOPMAT_F16 | GM_VK_NEEDS_COOPMAT_I8;
     return GM_OK;
 }
 
@@ -351,6 +354,18 @@ void gm_vk_dev_close(gm_vk_dev *d)
     }
     if (d->instance) PROC(d, vkDestroyInstance)(d->instance, NULL);
     *d = (gm_vk_dev){0};
+}
+
+uint64_t gm_vk_dev_free(const gm_vk_dev *d, uint32_t heap)
+{
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 mem = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    if (!d->has_budget) return d->mem.memoryHeaps[heap].size;
+    PROC(d, vkGetPhysicalDeviceMemoryProperties2)(d->phys, &mem);
+    const uint64_t all = budget.heapBudget[heap], used = budget.heapUsage[heap];
+    return all > used ? all - used : 0;
 }
 
 /* ---- memory and submits ---------------------------------------------------------------------- */

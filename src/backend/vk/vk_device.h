@@ -38,9 +38,11 @@ typedef struct gm_vk_dev {
     uint32_t family;
     uint32_t needs; /* gm_vk_needs that it meets */
     uint32_t subgroup_min, subgroup_max;
-    bool unified;       /* host and device share their memory                */
-    uint64_t max_alloc; /* bytes of one allocation                           */
-    float timestamp_ns; /* of a tick; 0: no timestamps                       */
+    bool unified;                /* host and device share their memory                */
+    bool dot8_fast;              /* the driver says that 8-bit dot products are one instruction */
+    bool has_matrix, has_budget; /* cooperative matrices; the driver counts free memory */
+    uint64_t max_alloc;          /* bytes of one allocation                           */
+    float timestamp_ns;          /* of a tick; 0: no timestamps                       */
     uint32_t memtype[GM_VK_MEMKINDS];
     VkPhysicalDeviceMemoryProperties mem;
     VkPhysicalDeviceProperties props;
@@ -62,6 +64,9 @@ typedef struct gm_vk_buf {
  * all-zero device is closed like a whole one. */
 gm_status gm_vk_dev_open(gm_vk_dev *d, const char *which, gm_err *err);
 void gm_vk_dev_close(gm_vk_dev *d);
+
+/* Bytes of a heap that may be taken now: by the driver's count where it has one, else all of it. */
+uint64_t gm_vk_dev_free(const gm_vk_dev *d, uint32_t heap);
 
 /* The sentence of a failed call, or GM_OK. `what` says what was tried. */
 gm_status gm_vk_check(VkResult r, const char *what, gm_err *err);

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The Vulkan backend as a user sees it, on Mesa's lavapipe: devices and how to choose one, and what
+# is said where there is none.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/cli/harness.bash
+[[ $("$G" --version) != *"vulkan   not in this build"* ]] || {
+    echo "skip: this build has no Vulkan backend"
+    exit 77
+}
+lvp=(scripts/vulkan-env lvp)
+none=("${lvp[@]}" env VK_ICD_FILENAMES=/dev/null VK_DRIVER_FILES=/dev/null)
+short=(--max-tokens 2 --seed 1 hello)
+
+works "${lvp[@]}" "$G" devices
+check "should name the device" out_matches '^0  llvmpipe'
+check "should show its memory" out_matches 'heap 0: [0-9.]+ GB, [0-9.]+ GB free'
+check "should show kernels" out_matches 'attend +attend '
+check "should say nothing else" err_is ''
+works "${lvp[@]}" "$G" devices --json
+check "should be JSON" node -e 'const d = JSON.parse(process.argv[1]).devices[0];
+    process.exit(d.usable && d.kind === "cpu" && d.heaps[0].bytes > 0 && d.kernels.length ? 0 : 1)' "$out"
+works "${none[@]}" "$G" devices
+check "should say why there is none" out_matches '^none: vulkan: '
+
+refused 1 "vulkan: no device is 7; there are: 0 llvmpipe" \
+    "${lvp[@]}" "$G" run --backend vulkan --device 7 "${short[@]}"
+refused 1 "vulkan: no device is geforce; there are: 0 llvmpipe" \
+    "${lvp[@]}" "$G" run --backend vulkan --device geforce "${short[@]}"
+refused 1 "vulkan: the loader finds no driver on this machine" \
+    "${none[@]}" "$G" run --backend vulkan "${short[@]}"
+works "${lvp[@]}" "$G" run --backend vulkan --device LLVMpipe "${short[@]}"
+same_text=$out
+works "$G" run --backend cpu "${short[@]}"
+check "should be the cpu's text" out_is "$same_text"
+finish
