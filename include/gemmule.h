@@ -214,6 +214,15 @@ typedef struct gm_device_info {
 gm_status gm_device_describe(const char *backend, uint32_t index, gm_device_info *info,
                              gm_err *err);
 
+/* What was done on a device since it was opened; all 0 where a backend has none. Setting up may do
+ * anything; a step allocates, compiles and records nothing. */
+typedef struct gm_device_counts {
+    uint64_t allocs, pipelines, recordings;
+    uint64_t submits, dispatches, barriers;
+    uint64_t bytes_up, bytes_down; /* to the device and from it */
+    uint64_t bytes_held;           /* of its memory, now        */
+} gm_device_counts;
+
 #define GM_BATCH_SIZES 11
 /* What the engine does now, and what it has done since it was opened. */
 typedef struct gm_engine_stats {

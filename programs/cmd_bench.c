@@ -267,6 +267,21 @@ static void print_json(bench *b)
     b->rows = NULL;
 }
 
+/* What a step of the test did on the device, on average. */
+static void say_counts(const row *w)
+{
+    const gm_device_counts *const c = &w->r.device;
+    const double n = (double)w->r.n_steps;
+    char held[16];
+    if (!c->submits) return;
+    gm_say_fact("device, a step",
+                "%.1f submits, %.1f dispatches, %.1f barriers, %.0f bytes up, %.0f down, "
+                "%" PRIu64 " allocations, %" PRIu64 " recordings; %s held (%s)",
+                (double)c->submits / n, (double)c->dispatches / n, (double)c->barriers / n,
+                (double)c->bytes_up / n, (double)c->bytes_down / n, c->allocs, c->recordings,
+                gm_size_text(c->bytes_held, held), w->name);
+}
+
 /* ---- tests ----------------------------------------------------------------------------- */
 
 /* Once the model is loaded, Ctrl-C need not wait for the measurement. */
@@ -302,6 +317,7 @@ static int run_test(bench *b, const gm_bench_opts *o)
         print_csv(b, &w);
     else
         print_row(&w);
+    if (b->opts->general.verbose) say_counts(&w);
     gm_out_flush();
     return GM_EXIT_OK;
 }

@@ -94,6 +94,7 @@ typedef struct gm_roof {
 typedef struct gm_backend_facts {
     uint32_t n_threads;
     const char *isa; /* the best vector instructions in use, as gm_backend_cfg names them */
+    gm_device_counts counts;
 } gm_backend_facts;
 
 typedef struct gm_backend_ops {

@@ -34,4 +34,9 @@ works "${lvp[@]}" "$G" run --backend vulkan --device LLVMpipe "${short[@]}"
 same_text=$out
 works "$G" run --backend cpu "${short[@]}"
 check "should be the cpu's text" out_is "$same_text"
+
+# A step is one submit, and sets nothing up.
+works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 4 -r 1 -v
+check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.]+" barriers, "[0-9]+" bytes up, " ]]'
+check "should set nothing up" err_has "0 allocations, 0 recordings"
 finish

@@ -37,7 +37,7 @@ static void ref_close(gm_backend *be)
 static void ref_describe(const gm_backend *be, gm_backend_facts *out)
 {
     (void)be;
-    *out = (gm_backend_facts){1, "c"};
+    *out = (gm_backend_facts){.n_threads = 1, .isa = "c"};
 }
 
 /* About a nanosecond a multiplication: placement only ever compares it with much faster ones. */

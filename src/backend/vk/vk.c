@@ -34,7 +34,8 @@ done:
 
 static void vk_describe(const gm_backend *be, gm_backend_facts *out)
 {
-    *out = (gm_backend_facts){gm_workers_n(be->workers), "spir-v"};
+    *out = (gm_backend_facts){
+        .n_threads = gm_workers_n(be->workers), .isa = "spir-v", .counts = be->dev.count};
 }
 
 /* Bytes that an op reads at a hundred bytes a nanosecond: placement compares, nothing more. */

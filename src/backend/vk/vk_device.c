@@ -392,7 +392,7 @@ static gm_status buf_init(gm_vk_dev *d, gm_vk_buf *b, gm_vk_memkind kind, const 
                                         .memoryTypeIndex = type};
     GM_TRY(gm_vk_check(d->vk.vkAllocateMemory(d->device, &alloc, NULL, &b->memory), what, err));
     d->count.allocs++;
-    d->count.bytes += b->size;
+    d->count.bytes_held += b->size;
     GM_TRY(gm_vk_check(d->vk.vkBindBufferMemory(d->device, b->buffer, b->memory, 0), what, err));
     if (d->mem.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) {
         GM_TRY(gm_vk_check(
@@ -423,8 +423,7 @@ gm_status gm_vk_buf_alloc(gm_vk_dev *d, gm_vk_buf *b, uint64_t size, gm_vk_memki
 void gm_vk_buf_free(gm_vk_dev *d, gm_vk_buf *b)
 {
     if (b->memory) {
-        d->count.allocs--;
-        d->count.bytes -= b->size;
+        d->count.bytes_held -= b->size;
         d->vk.vkFreeMemory(d->device, b->memory, NULL);
     }
     if (b->buffer) d->vk.vkDestroyBuffer(d->device, b->buffer, NULL);

@@ -12,6 +12,7 @@
 
 #include "backend/vk/vk_volk.h"
 #include "base/status.h"
+#include "gemmule.h"
 
 typedef enum gm_vk_memkind {
     GM_VK_LOCAL,   /* the device's own: weights, cache, scratch; mapped where memory is unified  */
@@ -20,13 +21,6 @@ typedef enum gm_vk_memkind {
     GM_VK_STAGING, /* written by the host, copied from by the device                             */
     GM_VK_MEMKINDS,
 } gm_vk_memkind;
-
-/* What was done so far: set-up may do anything, a step allocates and records nothing. */
-typedef struct gm_vk_counters {
-    uint64_t allocs, bytes; /* of device memory, living */
-    uint64_t pipelines, recordings, submits;
-    uint64_t bytes_up, bytes_down;
-} gm_vk_counters;
 
 typedef struct gm_vk_dev {
     PFN_vkGetInstanceProcAddr proc;
@@ -50,7 +44,7 @@ typedef struct gm_vk_dev {
     VkCommandPool pool;
     VkSemaphore timeline; /* of all submits: n after the n-th */
     uint64_t n_submits;
-    gm_vk_counters count;
+    gm_device_counts count;
 } gm_vk_dev;
 
 typedef struct gm_vk_buf {
