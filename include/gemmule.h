@@ -219,8 +219,8 @@ gm_status gm_device_describe(const char *backend, uint32_t index, gm_device_info
 typedef struct gm_device_counts {
     uint64_t allocs, pipelines, recordings;
     uint64_t submits, dispatches, barriers;
-    uint64_t bytes_up, bytes_down; /* to the device and from it */
-    uint64_t bytes_held;           /* of its memory, now        */
+    uint64_t bytes_up, bytes_down;  /* to the device and from it */
+    uint64_t held[GM_DEVICE_HEAPS]; /* bytes of each of its heaps, now */
 } gm_device_counts;
 
 #define GM_BATCH_SIZES 11

@@ -274,12 +274,16 @@ static void say_counts(const row *w)
     const double n = (double)w->r.n_steps;
     char held[16];
     if (!c->submits) return;
+    for (uint32_t i = 0; i < GM_DEVICE_HEAPS; i++) {
+        if (c->held[i])
+            gm_say_fact("device memory", "%s in heap %" PRIu32, gm_size_text(c->held[i], held), i);
+    }
     gm_say_fact("device, a step",
                 "%.1f submits, %.1f dispatches, %.1f barriers, %.0f bytes up, %.0f down, "
-                "%" PRIu64 " allocations, %" PRIu64 " recordings; %s held (%s)",
+                "%" PRIu64 " allocations, %" PRIu64 " recordings (%s)",
                 (double)c->submits / n, (double)c->dispatches / n, (double)c->barriers / n,
                 (double)c->bytes_up / n, (double)c->bytes_down / n, c->allocs, c->recordings,
-                gm_size_text(c->bytes_held, held), w->name);
+                w->name);
 }
 
 /* ---- tests ----------------------------------------------------------------------------- */

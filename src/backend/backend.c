@@ -6,7 +6,7 @@
 
 #include "backend/backends.h"
 
-/* Best first: "auto" is the first. */
+/* "auto" is the first, where nothing better is found (engine/place.c). */
 static const gm_backend_ops *const table[] = {&gm_backend_cpu, &gm_backend_vulkan, &gm_backend_ref,
                                               &gm_backend_ref_int8};
 

@@ -93,7 +93,10 @@ typedef struct gm_roof {
 /* What the configuration came to on this machine. */
 typedef struct gm_backend_facts {
     uint32_t n_threads;
-    const char *isa; /* the best vector instructions in use, as gm_backend_cfg names them */
+    const char *isa;    /* the best vector instructions in use, as gm_backend_cfg names them */
+    const char *device; /* its name, until close; NULL where there is none to choose */
+    bool is_gpu;
+    uint64_t room; /* bytes of its own memory that may be taken now; 0: it computes in the host's */
     gm_device_counts counts;
 } gm_backend_facts;
 
@@ -148,8 +151,8 @@ typedef struct gm_backend_ops {
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
 gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
 
-/* The backends of this build. find answers NULL for an unknown name; "auto" is the best that this
- * machine has. */
+/* The backends of this build. find answers NULL for an unknown name; "auto" is the one on the
+ * processor, which every machine has (engine/place.c looks for a better one). */
 const gm_backend_ops *gm_backend_at(size_t i);
 const gm_backend_ops *gm_backend_find(const char *name);
 

@@ -306,7 +306,7 @@ static void add_counts(gm_device_counts *sum, const gm_device_counts *from,
     sum->barriers += to->barriers - from->barriers;
     sum->bytes_up += to->bytes_up - from->bytes_up;
     sum->bytes_down += to->bytes_down - from->bytes_down;
-    sum->bytes_held = to->bytes_held;
+    memcpy(sum->held, to->held, sizeof sum->held);
 }
 
 static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, gm_err *err)

@@ -35,8 +35,20 @@ same_text=$out
 works "$G" run --backend cpu "${short[@]}"
 check "should be the cpu's text" out_is "$same_text"
 
+# Too little memory is said before any is taken, with what would do.
+works "$G" synth "$dir/270m.gguf" --size 270m --type q4_0
+if [ "$(awk '/^MemTotal/ { print ($2 > 200000000) }' /proc/meminfo)" = 1 ]; then
+    echo "skip: 200 GB of memory are not too little for 1024 requests"
+else
+    refused 1 "the KV cache of 1024 requests of 32768 tokens 240451; one request of " \
+        "${lvp[@]}" "$G" serve --backend vulkan -m "$dir/270m.gguf" --parallel 1024 --ctx 32768 \
+        --kv-type f32 --port 0
+    check "should say what is there" eval '[[ $err =~ "memory: llvmpipe"[^:]*" has "[0-9]+" MB free" ]]'
+fi
+
 # A step is one submit, and sets nothing up.
 works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 4 -r 1 -v
 check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.]+" barriers, "[0-9]+" bytes up, " ]]'
+check "should say where memory is" eval '[[ $err =~ "device memory"\ +[0-9.]+" MB in heap 0" ]]'
 check "should set nothing up" err_has "0 allocations, 0 recordings"
 finish

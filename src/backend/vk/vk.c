@@ -34,8 +34,12 @@ done:
 
 static void vk_describe(const gm_backend *be, gm_backend_facts *out)
 {
-    *out = (gm_backend_facts){
-        .n_threads = gm_workers_n(be->workers), .isa = "spir-v", .counts = be->dev.count};
+    *out = (gm_backend_facts){.n_threads = gm_workers_n(be->workers),
+                              .isa = "spir-v",
+                              .device = be->dev.props.deviceName,
+                              .is_gpu = be->dev.props.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU,
+                              .room = gm_vk_dev_room(&be->dev),
+                              .counts = be->dev.count};
 }
 
 /* Bytes that an op reads at a hundred bytes a nanosecond: placement compares, nothing more. */

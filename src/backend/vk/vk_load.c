@@ -163,7 +163,9 @@ static gm_status load_all(loader *l, const place *at, gm_err *err)
 {
     gm_vk_dev *const d = &l->w->be->dev;
     gm_status status = GM_OK;
-    const bool mapped = l->w->n_bufs && l->w->bufs[0].map;
+    bool mapped = true;
+    for (size_t i = 0; i < l->w->n_bufs; i++)
+        mapped = mapped && l->w->bufs[i].map;
     if (!mapped) {
         GM_TRY_DONE(gm_vk_buf_alloc(d, &l->stage, 2 * STAGE_SIZE, GM_VK_STAGING, "staging", err));
         for (int i = 0; i < 2; i++)
