@@ -144,6 +144,7 @@ const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len);
 /* ---- engine -------------------------------------------------------------------------- */
 
 typedef struct gm_engine gm_engine;
+#define GM_WHY_LEN 496
 
 typedef struct gm_engine_opts {
     uint32_t size;
@@ -177,8 +178,12 @@ void gm_engine_close(gm_engine *e);
 
 /* The name of the i-th backend of this build, NULL past the last; with a line about it. */
 const char *gm_backend_name(size_t i, const char **about);
-/* The backend that this engine runs on. */
+/* What "auto" comes to for this model and these options (which may be NULL): vulkan where a GPU is
+ * there and has the memory, else cpu; with the reason. Another backend is answered as it is, with "". */
+const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, char why[GM_WHY_LEN]);
+/* The backend that this engine runs on, and why where "auto" chose it, else "". */
 const char *gm_engine_backend(const gm_engine *e);
+const char *gm_engine_why(const gm_engine *e);
 /* Positions that one request may take. */
 uint32_t gm_engine_ctx(const gm_engine *e);
 

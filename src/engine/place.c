@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "sample/sampler.h"
 
@@ -191,6 +192,60 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
                    w->n_slots, w->n_ctx, n.kv / 1000000, fits);
 }
 
+/* ---- auto ------------------------------------------------------------------------------ */
+
+static bool is_auto(const gm_engine_opts *o)
+{
+    return !o->backend || strcmp(o->backend, "auto") == 0;
+}
+
+/* Whether vulkan is what to take: the best device is a GPU, and all of it has room there. */
+static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const char **device,
+                         gm_err *err)
+{
+    gm_runner_cfg cfg = w->cfg;
+    gm_backend_facts facts;
+    cfg.backend = "vulkan";
+    if (cfg.be.isa)
+        return gm_fail(err, GM_E_UNSUP, 0, "the instructions asked for are the processor's");
+    if (cfg.plan->n_taps)
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: it gives no values from within the model");
+    GM_TRY(gm_runner_open(r, &cfg, err));
+    r->ops->describe(r->be, &facts);
+    *device = facts.device;
+    if (!facts.is_gpu) {
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %.100s is the processor, not a GPU",
+                       facts.device);
+    }
+    return check_room(r, m, w, err);
+}
+
+/* Makes "auto" a name; a device that is asked for is vulkan's, whatever it is. */
+static void choose_backend(wish *w, const gm_model *m, char why[GM_WHY_LEN])
+{
+    gm_runner r = {0};
+    gm_err err = {0};
+    const char *device = "the device asked for";
+    const bool gpu = w->cfg.be.device || try_gpu(&r, m, w, &device, &err) == GM_OK;
+    w->cfg.backend = gpu ? "vulkan" : "cpu";
+    snprintf(why, GM_WHY_LEN, gpu ? "on %s" : "%s", gpu ? device : err.msg);
+    gm_runner_deinit(&r);
+}
+
+const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, char why[GM_WHY_LEN])
+{
+    gm_engine_opts o = gm_engine_opts_default();
+    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    wish w;
+    gm_kvpool pool;
+    why[0] = '\0';
+    if (!is_auto(&o)) return o.backend;
+    if (read_wish(&w, m, &o, NULL) != GM_OK || size_pool(&pool, &w, m, &o, NULL) != GM_OK)
+        return "cpu";
+    choose_backend(&w, m, why);
+    return w.cfg.backend;
+}
+
 /* ---- setting up ------------------------------------------------------------------------ */
 
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
@@ -211,6 +266,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(gm_kvpool_init(&p->pool, &p->arena, err));
     gm_engine_opts listener = *opts;
     w.cfg.progress = (gm_progress){tell, &listener};
+    if (is_auto(opts)) choose_backend(&w, m, p->why);
     GM_TRY(gm_runner_open(&p->runner, &w.cfg, err));
     GM_TRY(check_room(&p->runner, m, &w, err));
     return gm_runner_load(&p->runner, m, &w.cfg, err);

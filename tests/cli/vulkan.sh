@@ -35,6 +35,19 @@ same_text=$out
 works "$G" run --backend cpu "${short[@]}"
 check "should be the cpu's text" out_is "$same_text"
 
+# What is taken where nobody says, and why. No GPU is here: a device that computes on the processor
+# and one that only compiles are passed over.
+works "${lvp[@]}" "$G" run -v "${short[@]}"
+check "should pass over lavapipe" eval '[[ $err =~ "cpu (vulkan: llvmpipe"[^\n]*" is the processor, not a GPU)" ]]'
+works scripts/vulkan-env phoenix "$G" run -v "${short[@]}"
+check "should pass over the null device" err_has "cpu (vulkan: Null hardware (RADV PHOENIX) has no memory"
+works "${none[@]}" "$G" run -v "${short[@]}"
+check "should pass over nothing" err_has "cpu (vulkan: the loader finds no driver on this machine)"
+works "${lvp[@]}" "$G" run -v --device 0 "${short[@]}"
+check "should take the device" err_has "vulkan (on the device asked for)"
+works "${lvp[@]}" "$G" bench -v -p 0 -n 1 -r 1
+check "should say why" err_has "is the processor, not a GPU)"
+
 # Too little memory is said before any is taken, with what would do.
 works "$G" synth "$dir/270m.gguf" --size 270m --type q4_0
 if [ "$(awk '/^MemTotal/ { print ($2 > 200000000) }' /proc/meminfo)" = 1 ]; then
