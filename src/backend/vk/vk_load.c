@@ -174,8 +174,9 @@ static gm_status load_all(loader *l, const place *at, gm_err *err)
     for (uint32_t i = 0; i < l->w->tensors.n; i++)
         GM_TRY_DONE(load_tensor(l, i, &at[i], err));
     d->count.bytes_up += l->done;
+    GM_TRY_DONE(gm_vk_wait(d, d->n_submits, err));
 done:
-    gm_vk_wait(d, d->n_submits, NULL);
+    if (status != GM_OK) gm_vk_wait(d, d->n_submits, NULL); /* staging may still be read */
     gm_vk_record_free(d, l->cmd[0]);
     gm_vk_record_free(d, l->cmd[1]);
     gm_vk_buf_free(d, &l->stage);
