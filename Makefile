@@ -168,6 +168,9 @@ $(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
+# Its entries of a device's table of functions stand before the driver's.
+$(B)/tests/unit/backend/vk/t_vk_faults: private LDFLAGS += -Wl,--wrap=gm_volk_load
+
 # failalloc stands before libc and the sanitizer, so the allocations of libraries fail too.
 $(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
@@ -279,6 +282,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 3' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_faults --all' \
          $(foreach t,engine request,'scripts/vulkan-env lvp $(VK_TESTS:%backend/vk=%engine)/t_$(t) vulkan')) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30

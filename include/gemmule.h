@@ -144,6 +144,7 @@ const char *gm_model_piece(const gm_model *m, int32_t id, size_t *len);
 /* ---- engine -------------------------------------------------------------------------- */
 
 typedef struct gm_engine gm_engine;
+#define GM_WHY_LEN 496
 
 typedef struct gm_engine_opts {
     uint32_t size;
@@ -177,10 +178,55 @@ void gm_engine_close(gm_engine *e);
 
 /* The name of the i-th backend of this build, NULL past the last; with a line about it. */
 const char *gm_backend_name(size_t i, const char **about);
-/* The backend that this engine runs on. */
+/* What "auto" comes to for this model and these options (which may be NULL): vulkan where a GPU is
+ * there and has the memory, else cpu; with the reason. Another backend is answered as it is, with "". */
+const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, char why[GM_WHY_LEN]);
+/* The backend that this engine runs on, and why where "auto" chose it, else "". */
 const char *gm_engine_backend(const gm_engine *e);
+const char *gm_engine_why(const gm_engine *e);
 /* Positions that one request may take. */
 uint32_t gm_engine_ctx(const gm_engine *e);
+
+/* A pool of a device's memory, as its driver tells it. */
+typedef struct gm_device_heap {
+    uint64_t bytes, free; /* in all, and what a process may take now (all, where nobody knows) */
+    uint32_t local;       /* 1: the device's own                                               */
+    uint32_t mapped;      /* 1: the host reads and writes it in place                          */
+} gm_device_heap;
+
+/* What an op runs with there, and why. */
+typedef struct gm_device_kernel {
+    const char *op, *kernel;
+    char why[96];
+} gm_device_kernel;
+
+#define GM_DEVICE_HEAPS   16
+#define GM_DEVICE_KERNELS 16
+typedef struct gm_device_info {
+    uint32_t size;
+    uint32_t index;   /* what --device takes, as it takes a part of the name                    */
+    const char *kind; /* "discrete", "integrated", "virtual", "cpu", "other"                    */
+    char name[256], driver[160];
+    char why_not[496];  /* a sentence if it cannot be used, else ""                             */
+    char features[200]; /* words with commas between them                                       */
+    uint64_t max_alloc; /* bytes of one allocation                                              */
+    uint32_t n_heaps, n_kernels;
+    gm_device_heap heaps[GM_DEVICE_HEAPS];
+    gm_device_kernel kernels[GM_DEVICE_KERNELS];
+} gm_device_info;
+/* The i-th device of a backend; GM_E_ARG past the last, and where a backend has none to choose from;
+ * GM_E_UNSUP with the reason where the machine has nothing that such a backend needs. */
+gm_status gm_device_describe(const char *backend, uint32_t index, gm_device_info *info,
+                             gm_err *err);
+
+/* What was done on a device since it was opened; all 0 where a backend has none. Setting up may do
+ * anything; a step allocates, compiles and records nothing. */
+typedef struct gm_device_counts {
+    uint64_t allocs, pipelines, recordings;
+    uint64_t submits, dispatches, barriers;
+    uint64_t bytes_up, bytes_down;  /* to the device and from it */
+    uint64_t held[GM_DEVICE_HEAPS]; /* bytes of each of its heaps, now */
+} gm_device_counts;
 
 #define GM_BATCH_SIZES 11
 /* What the engine does now, and what it has done since it was opened. */

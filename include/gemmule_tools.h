@@ -235,6 +235,8 @@ typedef struct gm_bench_result {
     double roof_gop_s; /* what it computes at best; 0: not measured                            */
     double check;      /* largest difference of a log-probability; -1: not checked             */
     uint64_t hash;     /* of the first one's last row of logits, of the first sequence         */
+    uint64_t n_steps;  /* of the repetitions                                                   */
+    gm_device_counts device; /* what they did on the device, all together; held: at the end */
 } gm_bench_result;
 
 /* Measures end to end, on a backend of its own with a context as long as needed. */

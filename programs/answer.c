@@ -115,7 +115,7 @@ void gm_answer_say_facts(const gm_answer *a, gm_session *s)
 {
     gm_session_measure(s);
     gm_say_fact("model", "%s", s->path);
-    gm_say_fact("backend", "%s", gm_engine_backend(s->engine));
+    gm_session_say_backend(s);
     gm_say_fact("seed", "%" PRIu64, a->seed);
     gm_say_fact("prompt tokens", "%" PRIu32 " (%" PRIu32 " of them known from before)",
                 a->end.n_prompt, a->end.n_cached);

@@ -100,10 +100,12 @@ static const gm_arggroup groups[] = {
 typedef struct bench {
     const bench_opts *opts;
     gm_session session;
+    gm_engine_opts engine;
     gm_backend_info backend;
-    char machine[80]; /* what the CPU calls itself                                  */
-    char type[40];    /* of the layers' matrices, and of the embedding if it differs */
-    json_t *rows;     /* with --json, until the end                                 */
+    char why[GM_WHY_LEN]; /* that backend */
+    char machine[80];     /* what the CPU calls itself                                  */
+    char type[40];        /* of the layers' matrices, and of the embedding if it differs */
+    json_t *rows;         /* with --json, until the end                                 */
 } bench;
 
 /* One row. */
@@ -150,10 +152,11 @@ static int find_type(bench *b)
 
 static int look_around(bench *b)
 {
-    const gm_engine_opts engine = gm_engine_args_opts(&b->opts->engine);
     gm_err err = {0};
+    b->engine = gm_engine_args_opts(&b->opts->engine);
+    b->engine.backend = gm_backend_choose(b->session.model, &b->engine, b->why);
     b->backend.size = sizeof b->backend;
-    if (gm_backend_describe(&engine, b->opts->general.verbose, &b->backend, &err) != GM_OK)
+    if (gm_backend_describe(&b->engine, b->opts->general.verbose, &b->backend, &err) != GM_OK)
         return gm_say_failed("%s", err.msg);
     gm_machine_name(b->machine);
     return find_type(b);
@@ -263,6 +266,25 @@ static void print_json(bench *b)
     b->rows = NULL;
 }
 
+/* What a step of the test did on the device, on average. */
+static void say_counts(const row *w)
+{
+    const gm_device_counts *const c = &w->r.device;
+    const double n = (double)w->r.n_steps;
+    char held[16];
+    if (!c->submits) return;
+    for (uint32_t i = 0; i < GM_DEVICE_HEAPS; i++) {
+        if (c->held[i])
+            gm_say_fact("device memory", "%s in heap %" PRIu32, gm_size_text(c->held[i], held), i);
+    }
+    gm_say_fact("device, a step",
+                "%.1f submits, %.1f dispatches, %.1f barriers, %.0f bytes up, %.0f down, "
+                "%" PRIu64 " allocations, %" PRIu64 " recordings (%s)",
+                (double)c->submits / n, (double)c->dispatches / n, (double)c->barriers / n,
+                (double)c->bytes_up / n, (double)c->bytes_down / n, c->allocs, c->recordings,
+                w->name);
+}
+
 /* ---- tests ----------------------------------------------------------------------------- */
 
 /* Once the model is loaded, Ctrl-C need not wait for the measurement. */
@@ -298,6 +320,7 @@ static int run_test(bench *b, const gm_bench_opts *o)
         print_csv(b, &w);
     else
         print_row(&w);
+    if (b->opts->general.verbose) say_counts(&w);
     gm_out_flush();
     return GM_EXIT_OK;
 }
@@ -320,7 +343,7 @@ static int run_tests(bench *b)
     const list prompt = list_or(&t->prompt, &some), depth = list_or(&t->depth, &none);
     const list batch = list_or(&t->batch, &one);
     gm_bench_opts o = gm_bench_opts_default();
-    o.engine = gm_engine_args_opts(&b->opts->engine);
+    o.engine = b->engine;
     o.check = t->check;
     if (t->reps.given) o.reps = (uint32_t)t->reps.whole;
     const uint32_t decode = t->decode.given ? (uint32_t)t->decode.whole : o.decode;
@@ -344,6 +367,7 @@ static int run_tests(bench *b)
 static void say_facts(const bench *b)
 {
     gm_say_fact("model", "%s (%s)", b->session.path, b->session.info.name);
+    if (b->why[0]) gm_say_fact("backend", "%s (%s)", b->backend.name, b->why);
     gm_say_fact("commit", "%s", GM_COMMIT);
     gm_say_fact("read roof", "%.1f GB/s", b->backend.read_gb_s);
     gm_say_fact("int8 roof", "%.1f Gop/s", b->backend.int8_gop_s);

@@ -296,7 +296,7 @@ static int converse(chat *c)
 static void greet(const chat *c)
 {
     gm_say_fact("model", "%s", c->session.path);
-    gm_say_fact("backend", "%s", gm_engine_backend(c->session.engine));
+    gm_session_say_backend(&c->session);
     gm_say_fact("context", "%" PRIu32 " tokens", gm_engine_ctx(c->session.engine));
     gm_say_fact("/help", "%s", "shows what else may be typed; Ctrl-D ends");
 }

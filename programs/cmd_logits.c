@@ -94,7 +94,7 @@ static int show(gm_session *s, const logits_opts *o, const gm_ids *ids)
     gm_out_flush();
     if (o->general.verbose) {
         gm_say_fact("model", "%s", s->path);
-        gm_say_fact("backend", "%s", gm_engine_backend(s->engine));
+        gm_session_say_backend(s);
         gm_say_fact("prompt tokens", "%" PRIu32, ev.n_prompt);
         gm_say_fact("logits hash", "%016" PRIx64, ev.hash);
     }

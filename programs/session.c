@@ -276,7 +276,16 @@ int gm_session_start(gm_session *s, const gm_engine_args *args)
     gm_bar_begin(&bar, "loading");
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
     if (gm_bar_end(&bar)) return GM_EXIT_INTERRUPTED;
-    return status == GM_OK ? GM_EXIT_OK : gm_say_failed("%s", err.msg);
+    if (status != GM_OK) return gm_say_failed("%s", err.msg);
+    s->opts.backend = gm_engine_backend(s->engine);
+    return GM_EXIT_OK;
+}
+
+void gm_session_say_backend(const gm_session *s)
+{
+    const char *const why = gm_engine_why(s->engine);
+    gm_say_fact("backend", "%s%s%s%s", gm_engine_backend(s->engine), why[0] ? " (" : "", why,
+                why[0] ? ")" : "");
 }
 
 void gm_session_measure(gm_session *s)

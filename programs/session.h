@@ -81,6 +81,8 @@ int gm_session_start(gm_session *s, const gm_engine_args *args);
 /* Measures the roof that speeds are compared with, the first time, which takes some 0.3 s. Where
  * that fails it says so, and the roof stays unknown. */
 void gm_session_measure(gm_session *s);
+/* Tells what it runs on, and why where nobody said. */
+void gm_session_say_backend(const gm_session *s);
 /* Appends the tokens of a text to s->ids. */
 int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags);
 /* Starts a request, which Ctrl-C cancels; the first time, says the model's note. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "backend/backend.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "backend/backends.h"
 
-/* Best first: "auto" is the first. */
+/* "auto" is the first, where nothing better is found (engine/place.c). */
 static const gm_backend_ops *const table[] = {&gm_backend_cpu, &gm_backend_vulkan, &gm_backend_ref,
                                               &gm_backend_ref_int8};
 
@@ -28,4 +29,11 @@ gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_e
     if (!cfg->device) return GM_OK;
     return gm_fail(err, GM_E_ARG, 0, "backend: %s has no device %.80s: it runs on the processor",
                    name, cfg->device);
+}
+
+gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err)
+{
+    (void)out;
+    return gm_fail(err, GM_E_ARG, 0,
+                   "backend: there is no device %" PRIu32 ": this is the processor", index);
 }

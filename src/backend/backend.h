@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "gemmule.h"
 #include "plan/plan.h"
 #include "plan/step.h"
 #include "quant/tensor.h"
@@ -92,7 +93,11 @@ typedef struct gm_roof {
 /* What the configuration came to on this machine. */
 typedef struct gm_backend_facts {
     uint32_t n_threads;
-    const char *isa; /* the best vector instructions in use, as gm_backend_cfg names them */
+    const char *isa;    /* the best vector instructions in use, as gm_backend_cfg names them */
+    const char *device; /* its name, until close; NULL where there is none to choose */
+    bool is_gpu;
+    uint64_t room; /* bytes of its own memory that may be taken now; 0: it computes in the host's */
+    gm_device_counts counts;
 } gm_backend_facts;
 
 typedef struct gm_backend_ops {
@@ -101,6 +106,9 @@ typedef struct gm_backend_ops {
     bool any_rows;     /* an exec serves fewer rows as well as a smaller one would: one is enough */
     gm_qtype
         kv_type; /* of the KV cache where nobody says                                          */
+
+    /* The i-th device that open could be told to take, as gm_device_describe says it. */
+    gm_status (*device_at)(uint32_t index, gm_device_info *out, gm_err *err);
 
     gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
     void (*close)(gm_backend *be);
@@ -138,11 +146,13 @@ typedef struct gm_backend_ops {
     gm_status (*wait)(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 } gm_backend_ops;
 
-/* For backends that have no devices to choose from: refuses a configuration that names one. */
+/* For backends that have no devices to choose from: refuses a configuration that names one; and their
+ * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
+gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
 
-/* The backends of this build. find answers NULL for an unknown name; "auto" is the best that this
- * machine has. */
+/* The backends of this build. find answers NULL for an unknown name; "auto" is the one on the
+ * processor, which every machine has (engine/place.c looks for a better one). */
 const gm_backend_ops *gm_backend_at(size_t i);
 const gm_backend_ops *gm_backend_find(const char *name);
 

@@ -332,6 +332,11 @@ const char *gm_engine_backend(const gm_engine *e)
     return e->place.runner.ops->name;
 }
 
+const char *gm_engine_why(const gm_engine *e)
+{
+    return e->place.why;
+}
+
 uint32_t gm_engine_ctx(const gm_engine *e)
 {
     return e->place.n_ctx;

@@ -2,6 +2,8 @@
 #include "engine/place.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "sample/sampler.h"
 
@@ -92,16 +94,14 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
 
 /* What a step's values take at most: a plan's values that are alive together are at most a few of
  * each shape. */
-static uint64_t scratch_size(const gm_model *m, uint32_t n_slots)
+static uint64_t scratch_size(const gm_plan *p, gm_bucket most)
 {
-    const gm_plan *const p = &m->plan;
     uint64_t size = 0;
     for (size_t i = 1; i < p->n_vals; i++) {
         uint32_t alike = 0;
         for (size_t k = 1; k < i && alike < 3; k++)
             alike += p->vals[k].rows == p->vals[i].rows && p->vals[k].cols == p->vals[i].cols;
-        const uint32_t rows =
-            p->vals[i].rows == GM_ROWS_ALL ? GM_RUNNER_ROWS : n_slots + GM_RUNNER_OUTS;
+        const uint32_t rows = p->vals[i].rows == GM_ROWS_ALL ? most.rows : most.outs;
         if (alike < 3) size += (uint64_t)rows * p->vals[i].cols * sizeof(float);
     }
     return size;
@@ -115,7 +115,7 @@ static gm_status size_pool(gm_kvpool *pool, wish *w, const gm_model *m, const gm
     const gm_backend_ops *const ops = gm_backend_find(o->backend ? o->backend : "auto");
     plan_pool(pool, w, m, w->n_slots);
     if (!o->memory || !ops) return GM_OK;
-    uint64_t fixed = scratch_size(m, w->n_slots), kv = 0;
+    uint64_t fixed = scratch_size(&m->plan, (gm_bucket){GM_RUNNER_ROWS, w->cfg.most.outs}), kv = 0;
     for (uint32_t i = 0; i < m->plan.weights.n; i++)
         fixed += m->plan.weights.at[i].size;
     uint32_t low = 0, high = MAX_SEQS; /* low fits, high does not */
@@ -135,6 +135,124 @@ static gm_status size_pool(gm_kvpool *pool, wish *w, const gm_model *m, const gm
                    o->memory / 1000000, fixed / 1000000, w->n_ctx, kv / 1000000);
 }
 
+/* ---- memory of a device ---------------------------------------------------------------- */
+
+/* What a model needs on a device of its own. */
+typedef struct need {
+    uint64_t weights, scratch, kv;
+} need;
+
+/* Steps of every size have their values, and for both that may be under way logits and hidden rows. */
+static uint64_t exec_sizes(const gm_plan *p, gm_bucket most, uint32_t n_vocab)
+{
+    uint64_t size = 0;
+    for (uint32_t rows = 1; rows <= most.rows; rows *= 2) {
+        const gm_bucket b = {rows, rows < most.outs ? rows : most.outs};
+        size += scratch_size(p, b) + (GM_TICKETS + 1ull) * b.outs * n_vocab * sizeof(float);
+    }
+    return size;
+}
+
+static gm_status find_need(const gm_runner *r, const gm_model *m, const wish *w, need *n,
+                           gm_err *err)
+{
+    GM_TRY(r->ops->size_of(r->be, &m->plan.weights, &n->weights, err));
+    GM_TRY(r->ops->kv_size_of(&w->cfg.kv, &n->kv, err));
+    n->kv += (uint64_t)w->n_slots * w->cfg.kv.n_vocab * sizeof(uint32_t); /* counts of tokens */
+    n->scratch = exec_sizes(w->cfg.plan, w->cfg.most, w->cfg.kv.n_vocab);
+    return GM_OK;
+}
+
+/* The longest context, in powers of two, with which one request would have room; 0: none. */
+static uint32_t largest_ctx(const gm_runner *r, const gm_model *m, wish w, uint64_t room)
+{
+    gm_kvpool pool = {0};
+    need n = {0};
+    w.n_slots = 1;
+    for (w.n_ctx = 1u << 20; w.n_ctx >= 256; w.n_ctx /= 2) {
+        if (w.n_ctx > m->config.n_ctx) continue;
+        plan_pool(&pool, &w, m, 1);
+        if (find_need(r, m, &w, &n, NULL) == GM_OK && n.weights + n.scratch + n.kv <= room)
+            return w.n_ctx;
+    }
+    return 0;
+}
+
+/* Whether all of it has room on the device that is open, before anything is taken there. */
+static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w, gm_err *err)
+{
+    gm_backend_facts facts;
+    need n = {0};
+    r->ops->describe(r->be, &facts);
+    GM_TRY(find_need(r, m, w, &n, err));
+    if (facts.room == 0 || n.weights + n.scratch + n.kv <= facts.room) return GM_OK;
+    const uint32_t ctx = largest_ctx(r, m, *w, facts.room);
+    char fits[64] = "not even a short context would fit";
+    if (ctx) snprintf(fits, sizeof fits, "one request of %" PRIu32 " tokens would fit", ctx);
+    return gm_fail(err, GM_E_DEVMEM, 0,
+                   "memory: %.60s has %" PRIu64 " MB free, and the weights take %" PRIu64
+                   ", scratch %" PRIu64 ", the KV cache of %" PRIu32 " requests of %" PRIu32
+                   " tokens %" PRIu64 "; %s",
+                   facts.device, facts.room / 1000000, n.weights / 1000000, n.scratch / 1000000,
+                   w->n_slots, w->n_ctx, n.kv / 1000000, fits);
+}
+
+/* ---- auto ------------------------------------------------------------------------------ */
+
+static bool is_auto(const gm_engine_opts *o)
+{
+    return !o->backend || strcmp(o->backend, "auto") == 0;
+}
+
+/* Whether vulkan is what to take: the best device is a GPU, and all of it has room there. */
+static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const char **device,
+                         gm_err *err)
+{
+    gm_runner_cfg cfg = w->cfg;
+    gm_backend_facts facts;
+    cfg.backend = "vulkan";
+    if (cfg.be.isa)
+        return gm_fail(err, GM_E_UNSUP, 0, "the instructions asked for are the processor's");
+    if (cfg.plan->n_taps)
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: it gives no values from within the model");
+    GM_TRY(gm_runner_open(r, &cfg, err));
+    r->ops->describe(r->be, &facts);
+    *device = facts.device;
+    if (!facts.is_gpu) {
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %.100s is the processor, not a GPU",
+                       facts.device);
+    }
+    return check_room(r, m, w, err);
+}
+
+/* Makes "auto" a name; a device that is asked for is vulkan's, whatever it is. */
+static void choose_backend(wish *w, const gm_model *m, char why[GM_WHY_LEN])
+{
+    gm_runner r = {0};
+    gm_err err = {0};
+    const char *device = "the device asked for";
+    const bool gpu = w->cfg.be.device || try_gpu(&r, m, w, &device, &err) == GM_OK;
+    w->cfg.backend = gpu ? "vulkan" : "cpu";
+    snprintf(why, GM_WHY_LEN, gpu ? "on %s" : "%s", gpu ? device : err.msg);
+    gm_runner_deinit(&r);
+}
+
+const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, char why[GM_WHY_LEN])
+{
+    gm_engine_opts o = gm_engine_opts_default();
+    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    wish w;
+    gm_kvpool pool;
+    why[0] = '\0';
+    if (!is_auto(&o)) return o.backend;
+    if (read_wish(&w, m, &o, NULL) != GM_OK || size_pool(&pool, &w, m, &o, NULL) != GM_OK)
+        return "cpu";
+    choose_backend(&w, m, why);
+    return w.cfg.backend;
+}
+
+/* ---- setting up ------------------------------------------------------------------------ */
+
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
                         const gm_place_cfg *cfg, gm_err *err)
 {
@@ -153,7 +271,10 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(gm_kvpool_init(&p->pool, &p->arena, err));
     gm_engine_opts listener = *opts;
     w.cfg.progress = (gm_progress){tell, &listener};
-    return gm_runner_init(&p->runner, m, &w.cfg, err);
+    if (is_auto(opts)) choose_backend(&w, m, p->why);
+    GM_TRY(gm_runner_open(&p->runner, &w.cfg, err));
+    GM_TRY(check_room(&p->runner, m, &w, err));
+    return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 
 void gm_place_deinit(gm_place *p)

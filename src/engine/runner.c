@@ -14,11 +14,15 @@ static gm_status find_backend(gm_runner *r, const char *name, gm_err *err)
     return gm_fail(err, GM_E_ARG, 0, "backend: there is no %s, expected one of %s", name, known);
 }
 
-gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err)
+gm_status gm_runner_open(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err)
+{
+    GM_TRY(find_backend(r, cfg->backend, err));
+    return r->ops->open(&r->be, &cfg->be, err);
+}
+
+gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err)
 {
     r->model = m;
-    GM_TRY(find_backend(r, cfg->backend, err));
-    GM_TRY(r->ops->open(&r->be, &cfg->be, err));
     GM_TRY(r->ops->load(r->be, &m->plan.weights, &cfg->progress, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
     for (uint32_t i = 0; i < GM_RUNNER_BUCKETS && 1u << i <= cfg->most.rows; i++) {

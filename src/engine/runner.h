@@ -3,7 +3,7 @@
 #define GM_ENGINE_RUNNER_H
 
 /* One model on one backend: weights in place, KV memory, and the plan lowered for
- * each size of step. All set-up happens in gm_runner_init; after it, steps only
+ * each size of step. All set-up happens in gm_runner_load; after it, steps only
  * run. Engine thread only. */
 
 #include "backend/backend.h"
@@ -31,7 +31,10 @@ typedef struct gm_runner_cfg {
     gm_progress progress; /* of the load */
 } gm_runner_cfg;
 
-gm_status gm_runner_init(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err);
+/* Finds the backend and opens it; then brings the model there. A runner may be deinitialised after
+ * either, also where it failed. */
+gm_status gm_runner_open(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err);
+gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err);
 void gm_runner_deinit(gm_runner *r);
 
 /* Hands a step over; then waits for it. */

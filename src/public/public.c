@@ -2,6 +2,7 @@
 /* The public functions that are not a module's own: thin calls into text and model. */
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "backend/backend.h"
 #include "base/mem.h"
@@ -104,4 +105,14 @@ const char *gm_backend_name(size_t i, const char **about)
     const gm_backend_ops *const ops = gm_backend_at(i);
     if (about) *about = ops ? ops->about : NULL;
     return ops ? ops->name : NULL;
+}
+
+gm_status gm_device_describe(const char *backend, uint32_t index, gm_device_info *info, gm_err *err)
+{
+    const gm_backend_ops *const ops = gm_backend_find(backend);
+    gm_device_info full = {.size = info->size, .index = index};
+    if (!ops) return gm_fail(err, GM_E_ARG, 0, "backend: there is no %.40s", backend);
+    GM_TRY(ops->device_at(index, &full, err));
+    memcpy(info, &full, info->size < sizeof full ? info->size : sizeof full);
+    return GM_OK;
 }

@@ -32,6 +32,7 @@ typedef struct bed {
     uint32_t *n_ids; /* [batch] known; decoding leaves all but the last in the cache */
     uint32_t batch;
     gm_result result;
+    uint64_t n_steps;
 } bed;
 
 static gm_status bed_init(bed *b, const gm_model *m, const gm_engine_opts *o, gm_err *err)
@@ -86,10 +87,18 @@ static bool put_rows(bed *b, uint32_t slot, uint32_t first, uint32_t n, uint32_t
         b->step, &(gm_step_out){.row = b->step->n_rows - 1, .want = want, .mask = GM_NO_MASK});
 }
 
+static gm_backend_facts facts_of(const bed *b)
+{
+    gm_backend_facts facts;
+    b->place.runner.ops->describe(b->place.runner.be, &facts);
+    return facts;
+}
+
 static gm_status run_step(bed *b, gm_err *err)
 {
     gm_ticket t = 0;
     GM_TRY(gm_runner_submit(&b->place.runner, b->step, &t, err));
+    b->n_steps++;
     return gm_runner_collect(&b->place.runner, t, &b->result, err);
 }
 
@@ -281,10 +290,23 @@ static gm_status fill_result(const bed *b, const gm_bench_opts *o, times *t, gm_
                     mid * 1e-9;
     out->roof_gb_s = median(t->read, o->reps) * 1e-9;
     out->roof_gop_s = median(t->ops, o->reps) * 1e-9;
-    gm_backend_facts facts;
-    b->place.runner.ops->describe(b->place.runner.be, &facts);
-    out->n_threads = facts.n_threads;
+    out->n_threads = facts_of(b).n_threads;
     return GM_OK;
+}
+
+/* Adds what was done between two counts. */
+static void add_counts(gm_device_counts *sum, const gm_device_counts *from,
+                       const gm_device_counts *to)
+{
+    sum->allocs += to->allocs - from->allocs;
+    sum->pipelines += to->pipelines - from->pipelines;
+    sum->recordings += to->recordings - from->recordings;
+    sum->submits += to->submits - from->submits;
+    sum->dispatches += to->dispatches - from->dispatches;
+    sum->barriers += to->barriers - from->barriers;
+    sum->bytes_up += to->bytes_up - from->bytes_up;
+    sum->bytes_down += to->bytes_down - from->bytes_down;
+    memcpy(sum->held, to->held, sizeof sum->held);
 }
 
 static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, gm_err *err)
@@ -297,7 +319,12 @@ static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, 
         GM_TRY(r->ops->roof(r->be, &roof, err));
         t.read[i] = roof.read_bytes_s;
         t.ops[i] = roof.int8_ops_s;
+        const gm_backend_facts before = facts_of(b);
+        const uint64_t n_steps = b->n_steps;
         GM_TRY(repeat(b, o, 0, &t.seconds[i], err));
+        const gm_backend_facts after = facts_of(b);
+        add_counts(&out->device, &before.counts, &after.counts);
+        out->n_steps += b->n_steps - n_steps;
     }
     return fill_result(b, o, &t, out, err);
 }

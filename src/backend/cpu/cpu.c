@@ -38,7 +38,7 @@ static gm_status cpu_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *e
 
 static void cpu_describe(const gm_backend *be, gm_backend_facts *out)
 {
-    *out = (gm_backend_facts){gm_workers_n(be->workers), gm_isa_name(be->isa)};
+    *out = (gm_backend_facts){.n_threads = gm_workers_n(be->workers), .isa = gm_isa_name(be->isa)};
 }
 
 /* Bytes that an op reads a row at ten bytes a nanosecond: placement compares, nothing more. */
@@ -178,6 +178,7 @@ const gm_backend_ops gm_backend_cpu = {
     .kv_type = GM_QTYPE_F16,
     .open = cpu_open,
     .close = cpu_close,
+    .device_at = gm_backend_no_device_at,
     .describe = cpu_describe,
     .cost = cpu_cost,
     .roof = gm_cpu_roof,

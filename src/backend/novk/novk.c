@@ -16,6 +16,12 @@ static gm_status novk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *
     return refuse(err);
 }
 
+static gm_status novk_device_at(uint32_t index, gm_device_info *out, gm_err *err)
+{
+    (void)index, (void)out;
+    return refuse(err);
+}
+
 static void novk_close(gm_backend *be)
 {
     (void)be;
@@ -47,6 +53,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .name = "vulkan",
     .about = "not in this build",
     .kv_type = GM_QTYPE_F16,
+    .device_at = novk_device_at,
     .open = novk_open,
     .close = novk_close,
     .unload = novk_unload,

@@ -34,7 +34,12 @@ done:
 
 static void vk_describe(const gm_backend *be, gm_backend_facts *out)
 {
-    *out = (gm_backend_facts){gm_workers_n(be->workers), "spir-v"};
+    *out = (gm_backend_facts){.n_threads = gm_workers_n(be->workers),
+                              .isa = "spir-v",
+                              .device = be->dev.props.deviceName,
+                              .is_gpu = be->dev.props.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU,
+                              .room = gm_vk_dev_room(&be->dev),
+                              .counts = be->dev.count};
 }
 
 /* Bytes that an op reads at a hundred bytes a nanosecond: placement compares, nothing more. */
@@ -54,6 +59,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .name = "vulkan",
     .about = "any GPU with Vulkan 1.3, the whole token on the device",
     .kv_type = GM_QTYPE_F16,
+    .device_at = gm_vk_device_at,
     .open = vk_open,
     .close = vk_close,
     .describe = vk_describe,

@@ -5,6 +5,7 @@
 /* The Vulkan backend. docs/VULKAN.md tells the whole; here is who does what.
  *
  *     vk_device.c    a device, its memory, submits
+ *     vk_devices.c   what there is to choose from
  *     vk_pipeline.c  pipelines from the manifest's table
  *     vk_record.c    dispatch lists, barriers, recordings
  *     vk_layout.c    weights as the kernels want them
@@ -130,6 +131,9 @@ typedef struct gm_vk_planes {
 gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err);
 void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
                      uint8_t *const planes[GM_VK_PLANES]);
+
+/* vk_devices.c */
+gm_status gm_vk_device_at(uint32_t index, gm_device_info *out, gm_err *err);
 
 /* vk_roof.c */
 gm_status gm_vk_measure_roof(gm_backend *be, gm_roof *out, gm_err *err);

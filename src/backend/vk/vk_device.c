@@ -189,6 +189,7 @@ static void describe(gm_vk_dev *d)
     snprintf(d->driver, sizeof d->driver, "%.60s %.80s", p12.driverName, p12.driverInfo);
     d->subgroup_min = p13.minSubgroupSize;
     d->subgroup_max = p13.maxSubgroupSize;
+    d->dot8_fast = p13.integerDotProduct4x8BitPackedSignedAccelerated;
     d->max_alloc = p11.maxMemoryAllocationSize;
     if (p13.maxBufferSize < d->max_alloc) d->max_alloc = p13.maxBufferSize;
     d->unified = d->props.deviceType != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
@@ -218,6 +219,7 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
     static const char *const matrix_name = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
     features have = {0}, want = {0};
     const bool matrix = has_extension(d, matrix_name);
+    d->has_budget = has_extension(d, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     chain(&have, matrix);
     PROC(d, vkGetPhysicalDeviceFeatures2)(d->phys, &have.f);
     GM_TRY(require(d, &have, err));
@@ -254,26 +256,40 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
     gm_volk_load(d->instance, d->device, &d->vk);
     d->vk.vkGetDeviceQueue(d->device, d->family, 0, &d->queue);
     d->needs = GM_VK_NEEDS_INT_DOT8 | (have.f12.shaderFloat16 ? GM_VK_NEEDS_F16 : 0);
-    if (have.matrix.cooperativeMatrix) d->needs |= GM_VK_NEEDS_COOPMAT_F16 | GM_VK_NEEDS_COOPMAT_I8;
+    d->has_matrix = have.matrix.cooperativeMatrix;
+    if (d->has_matrix) d->needs |= GM_VK_NEEDS_COOPMAT_F16 | GM_VK_NEEDS_COOPMAT_I8;
     return GM_OK;
 }
 
-/* The first type that has all of `want`, none of `without`, in the largest heap. */
-static bool find_type(const gm_vk_dev *d, VkMemoryPropertyFlags want, VkMemoryPropertyFlags without,
-                      uint32_t *out)
+static bool has_heap(const gm_vk_dev *d, const gm_vk_memtypes *t, uint32_t heap)
 {
-    uint64_t best = 0;
-    for (uint32_t i = 0; i < d->mem.memoryTypeCount; i++) {
-        const VkMemoryPropertyFlags f = d->mem.memoryTypes[i].propertyFlags;
-        const uint64_t size = d->mem.memoryHeaps[d->mem.memoryTypes[i].heapIndex].size;
-        if ((f & want) != want || f & without || size <= best) continue;
-        best = size;
-        *out = i;
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (d->mem.memoryTypes[t->at[i]].heapIndex == heap) return true;
     }
-    return best > 0;
+    return false;
 }
 
-static gm_status find_memory(gm_vk_dev *d, gm_err *err)
+/* Appends the types that have all of `want` and none of `without`, one a heap, largest heap first. */
+static void add_types(const gm_vk_dev *d, VkMemoryPropertyFlags want, VkMemoryPropertyFlags without,
+                      gm_vk_memtypes *to)
+{
+    while (to->n < GM_VK_MEMTYPES) {
+        uint64_t best = 0;
+        for (uint32_t i = 0; i < d->mem.memoryTypeCount; i++) {
+            const VkMemoryType *const type = &d->mem.memoryTypes[i];
+            const uint64_t size = d->mem.memoryHeaps[type->heapIndex].size;
+            if ((type->propertyFlags & want) != want || type->propertyFlags & without ||
+                size <= best || has_heap(d, to, type->heapIndex))
+                continue;
+            best = size;
+            to->at[to->n] = i;
+        }
+        if (best == 0) return;
+        to->n++;
+    }
+}
+
+gm_status gm_vk_dev_find_types(gm_vk_dev *d, gm_err *err)
 {
     enum {
         OWN = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
@@ -283,31 +299,45 @@ static gm_status find_memory(gm_vk_dev *d, gm_err *err)
     const struct {
         gm_vk_memkind kind;
         VkMemoryPropertyFlags want, without;
+        bool only_unified; /* elsewhere it would be memory behind a bus */
     } order[] = {
-        {GM_VK_LOCAL, d->unified ? OWN | SEEN : OWN, 0},
-        {GM_VK_LOCAL, OWN, 0},
-        {GM_VK_LOCAL, 0, 0},
-        {GM_VK_STEP, OWN | SEEN, 0},
-        {GM_VK_STEP, SEEN, 0},
-        {GM_VK_RESULT, SEEN | CACHED, 0},
-        {GM_VK_RESULT, SEEN, 0},
+        {GM_VK_LOCAL, OWN | SEEN, 0, true},
+        {GM_VK_LOCAL, OWN, 0, false},
+        {GM_VK_LOCAL, SEEN, 0, true},
+        {GM_VK_STEP, OWN | SEEN, 0, false},
+        {GM_VK_STEP, SEEN, 0, false},
+        {GM_VK_RESULT, SEEN | CACHED, 0, false},
+        {GM_VK_RESULT, SEEN, 0, false},
         /* Rows are laid out in small pieces, which the host's own caches gather best. */
-        {GM_VK_STAGING, SEEN | CACHED, OWN},
-        {GM_VK_STAGING, SEEN, OWN},
-        {GM_VK_STAGING, SEEN, 0},
+        {GM_VK_STAGING, SEEN | CACHED, OWN, false},
+        {GM_VK_STAGING, SEEN, OWN, false},
+        {GM_VK_STAGING, SEEN, 0, false},
     };
-    bool found[GM_VK_MEMKINDS] = {false};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        if (!found[order[i].kind])
-            found[order[i].kind] =
-                find_type(d, order[i].want, order[i].without, &d->memtype[order[i].kind]);
+        if (d->unified || !order[i].only_unified)
+            add_types(d, order[i].want, order[i].without, &d->types[order[i].kind]);
     }
     for (int i = 0; i < GM_VK_MEMKINDS; i++) {
-        if (!found[i])
+        if (!d->types[i].n)
             return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %s has no memory that the host can write",
                            d->props.deviceName);
     }
     return GM_OK;
+}
+
+bool gm_vk_dev_type_for(const gm_vk_dev *d, gm_vk_memkind kind, uint64_t size, uint32_t allowed,
+                        uint32_t *type)
+{
+    const gm_vk_memtypes *const t = &d->types[kind];
+    bool found = false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (!(allowed & 1u << t->at[i])) continue;
+        const bool fits = gm_vk_dev_free(d, d->mem.memoryTypes[t->at[i]].heapIndex) >= size;
+        if (fits || !found) *type = t->at[i];
+        if (fits) return true;
+        found = true;
+    }
+    return found;
 }
 
 static gm_status open_queue(gm_vk_dev *d, gm_err *err)
@@ -336,7 +366,7 @@ gm_status gm_vk_dev_open(gm_vk_dev *d, const char *which, gm_err *err)
     }
     describe(d);
     GM_TRY(find_queue(d, err));
-    GM_TRY(find_memory(d, err));
+    GM_TRY(gm_vk_dev_find_types(d, err));
     GM_TRY(device_open(d, err));
     return open_queue(d, err);
 }
@@ -351,6 +381,28 @@ void gm_vk_dev_close(gm_vk_dev *d)
     }
     if (d->instance) PROC(d, vkDestroyInstance)(d->instance, NULL);
     *d = (gm_vk_dev){0};
+}
+
+uint64_t gm_vk_dev_free(const gm_vk_dev *d, uint32_t heap)
+{
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 mem = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    const uint64_t size = d->mem.memoryHeaps[heap].size, held = d->count.held[heap];
+    if (!d->has_budget) return size > held ? size - held : 0;
+    PROC(d, vkGetPhysicalDeviceMemoryProperties2)(d->phys, &mem);
+    const uint64_t all = budget.heapBudget[heap], used = budget.heapUsage[heap];
+    return all > used ? all - used : 0;
+}
+
+uint64_t gm_vk_dev_room(const gm_vk_dev *d)
+{
+    const gm_vk_memtypes *const t = &d->types[GM_VK_LOCAL];
+    uint64_t room = 0;
+    for (uint32_t i = 0; i < t->n; i++)
+        room += gm_vk_dev_free(d, d->mem.memoryTypes[t->at[i]].heapIndex);
+    return room;
 }
 
 /* ---- memory and submits ---------------------------------------------------------------------- */
@@ -370,14 +422,18 @@ static gm_status buf_init(gm_vk_dev *d, gm_vk_buf *b, gm_vk_memkind kind, const 
     GM_TRY(gm_vk_check(d->vk.vkCreateBuffer(d->device, &info, NULL, &b->buffer), what, err));
     VkMemoryRequirements need;
     d->vk.vkGetBufferMemoryRequirements(d->device, b->buffer, &need);
-    const uint32_t type = d->memtype[kind];
+    uint32_t type = 0;
+    if (!gm_vk_dev_type_for(d, kind, need.size, need.memoryTypeBits, &type))
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %s has no memory for %s", d->props.deviceName,
+                       what);
+    b->heap = d->mem.memoryTypes[type].heapIndex;
     const VkMemoryAllocateInfo alloc = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                         .pNext = &flags,
                                         .allocationSize = need.size,
                                         .memoryTypeIndex = type};
     GM_TRY(gm_vk_check(d->vk.vkAllocateMemory(d->device, &alloc, NULL, &b->memory), what, err));
     d->count.allocs++;
-    d->count.bytes += b->size;
+    d->count.held[b->heap] += b->size;
     GM_TRY(gm_vk_check(d->vk.vkBindBufferMemory(d->device, b->buffer, b->memory, 0), what, err));
     if (d->mem.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) {
         GM_TRY(gm_vk_check(
@@ -408,8 +464,7 @@ gm_status gm_vk_buf_alloc(gm_vk_dev *d, gm_vk_buf *b, uint64_t size, gm_vk_memki
 void gm_vk_buf_free(gm_vk_dev *d, gm_vk_buf *b)
 {
     if (b->memory) {
-        d->count.allocs--;
-        d->count.bytes -= b->size;
+        d->count.held[b->heap] -= b->size;
         d->vk.vkFreeMemory(d->device, b->memory, NULL);
     }
     if (b->buffer) d->vk.vkDestroyBuffer(d->device, b->buffer, NULL);

@@ -5,13 +5,15 @@
 /* One Vulkan device, opened, with a compute queue, and memory on it.
  *
  * Everything a kernel reads or writes lies in a gm_vk_buf and is reached by its device address. There
- * are four kinds of memory, by who uses it how; which heap each comes from is found once, when the
- * device is opened. One thread at a time, but for gm_vk_check. */
+ * are four kinds of memory, by who uses it how. For each there are memory types to take it from, best
+ * first and one a heap; a buffer comes from the first whose heap has room for it. One thread at a
+ * time, but for gm_vk_check. */
 
 #include <stdbool.h>
 
 #include "backend/vk/vk_volk.h"
 #include "base/status.h"
+#include "gemmule.h"
 
 typedef enum gm_vk_memkind {
     GM_VK_LOCAL,   /* the device's own: weights, cache, scratch; mapped where memory is unified  */
@@ -21,12 +23,11 @@ typedef enum gm_vk_memkind {
     GM_VK_MEMKINDS,
 } gm_vk_memkind;
 
-/* What was done so far: set-up may do anything, a step allocates and records nothing. */
-typedef struct gm_vk_counters {
-    uint64_t allocs, bytes; /* of device memory, living */
-    uint64_t pipelines, recordings, submits;
-    uint64_t bytes_up, bytes_down;
-} gm_vk_counters;
+/* Where a kind of memory may come from, best first. */
+#define GM_VK_MEMTYPES 4
+typedef struct gm_vk_memtypes {
+    uint32_t n, at[GM_VK_MEMTYPES];
+} gm_vk_memtypes;
 
 typedef struct gm_vk_dev {
     PFN_vkGetInstanceProcAddr proc;
@@ -38,17 +39,19 @@ typedef struct gm_vk_dev {
     uint32_t family;
     uint32_t needs; /* gm_vk_needs that it meets */
     uint32_t subgroup_min, subgroup_max;
-    bool unified;       /* host and device share their memory                */
-    uint64_t max_alloc; /* bytes of one allocation                           */
-    float timestamp_ns; /* of a tick; 0: no timestamps                       */
-    uint32_t memtype[GM_VK_MEMKINDS];
+    bool unified;                /* host and device share their memory                */
+    bool dot8_fast;              /* the driver says that 8-bit dot products are one instruction */
+    bool has_matrix, has_budget; /* cooperative matrices; the driver counts free memory */
+    uint64_t max_alloc;          /* bytes of one allocation                           */
+    float timestamp_ns;          /* of a tick; 0: no timestamps                       */
+    gm_vk_memtypes types[GM_VK_MEMKINDS];
     VkPhysicalDeviceMemoryProperties mem;
     VkPhysicalDeviceProperties props;
     char driver[160];
     VkCommandPool pool;
     VkSemaphore timeline; /* of all submits: n after the n-th */
     uint64_t n_submits;
-    gm_vk_counters count;
+    gm_device_counts count;
 } gm_vk_dev;
 
 typedef struct gm_vk_buf {
@@ -56,12 +59,25 @@ typedef struct gm_vk_buf {
     VkDeviceMemory memory;
     uint64_t addr, size;
     uint8_t *map; /* NULL where the host cannot see it */
+    uint32_t heap;
 } gm_vk_buf;
 
 /* Opens the device of that index or with that in its name; NULL: the best there is. A failed or
  * all-zero device is closed like a whole one. */
 gm_status gm_vk_dev_open(gm_vk_dev *d, const char *which, gm_err *err);
 void gm_vk_dev_close(gm_vk_dev *d);
+
+/* Bytes of a heap that may be taken now: by the driver's count where it has one, else by ours. */
+uint64_t gm_vk_dev_free(const gm_vk_dev *d, uint32_t heap);
+/* ... of all heaps that weights may lie in. */
+uint64_t gm_vk_dev_room(const gm_vk_dev *d);
+
+/* Fills d->types from d->mem and d->unified; a sentence where a kind has none. */
+gm_status gm_vk_dev_find_types(gm_vk_dev *d, gm_err *err);
+/* The type that a buffer of that kind and size, which may have the types of `allowed` (a bit each),
+ * is to come from: the first whose heap has room, else the first. False where none is allowed. */
+bool gm_vk_dev_type_for(const gm_vk_dev *d, gm_vk_memkind kind, uint64_t size, uint32_t allowed,
+                        uint32_t *type);
 
 /* The sentence of a failed call, or GM_OK. `what` says what was tried. */
 gm_status gm_vk_check(VkResult r, const char *what, gm_err *err);

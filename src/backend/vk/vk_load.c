@@ -163,7 +163,9 @@ static gm_status load_all(loader *l, const place *at, gm_err *err)
 {
     gm_vk_dev *const d = &l->w->be->dev;
     gm_status status = GM_OK;
-    const bool mapped = l->w->n_bufs && l->w->bufs[0].map;
+    bool mapped = true;
+    for (size_t i = 0; i < l->w->n_bufs; i++)
+        mapped = mapped && l->w->bufs[i].map;
     if (!mapped) {
         GM_TRY_DONE(gm_vk_buf_alloc(d, &l->stage, 2 * STAGE_SIZE, GM_VK_STAGING, "staging", err));
         for (int i = 0; i < 2; i++)
@@ -172,8 +174,9 @@ static gm_status load_all(loader *l, const place *at, gm_err *err)
     for (uint32_t i = 0; i < l->w->tensors.n; i++)
         GM_TRY_DONE(load_tensor(l, i, &at[i], err));
     d->count.bytes_up += l->done;
+    GM_TRY_DONE(gm_vk_wait(d, d->n_submits, err));
 done:
-    gm_vk_wait(d, d->n_submits, NULL);
+    if (status != GM_OK) gm_vk_wait(d, d->n_submits, NULL); /* staging may still be read */
     gm_vk_record_free(d, l->cmd[0]);
     gm_vk_record_free(d, l->cmd[1]);
     gm_vk_buf_free(d, &l->stage);

@@ -166,15 +166,28 @@ static gm_status check_rows(const gm_exec *ex, const gm_step *s, gm_err *err)
     return GM_OK;
 }
 
-static void write_edits(const gm_exec *ex, const gm_step *s, uint32_t which)
+/* Where the host writes for the device, and how many bytes. */
+typedef struct writer {
+    uint8_t *map;
+    uint64_t n;
+} writer;
+
+static void put(writer *w, uint64_t off, const void *from, uint64_t size)
+{
+    memcpy(w->map + off, from, size);
+    w->n += size;
+}
+
+static uint64_t write_edits(const gm_exec *ex, const gm_step *s, uint32_t which)
 {
     const gm_vk_edits *const e = &ex->kv->edits[which];
-    uint8_t *const to = e->buf.map;
-    memcpy(to + e->sets, gm_step_sets(s), s->n_sets * sizeof(gm_slot_set));
-    memcpy(to + e->biases, gm_step_biases(s), s->n_biases * sizeof(gm_bias));
-    memcpy(to + e->counts, gm_step_counts(s), s->n_counts * sizeof(gm_count_edit));
-    memcpy(to + e->edits, gm_step_edits(s), s->n_edits * sizeof(gm_page_edit));
-    memcpy(to + e->copies, gm_step_copies(s), s->n_copies * sizeof(gm_page_copy));
+    writer w = {.map = e->buf.map};
+    put(&w, e->sets, gm_step_sets(s), s->n_sets * sizeof(gm_slot_set));
+    put(&w, e->biases, gm_step_biases(s), s->n_biases * sizeof(gm_bias));
+    put(&w, e->counts, gm_step_counts(s), s->n_counts * sizeof(gm_count_edit));
+    put(&w, e->edits, gm_step_edits(s), s->n_edits * sizeof(gm_page_edit));
+    put(&w, e->copies, gm_step_copies(s), s->n_copies * sizeof(gm_page_copy));
+    return w.n;
 }
 
 /* Splits that the row with most of them has. */
@@ -189,7 +202,7 @@ static uint32_t most_splits(const gm_step *s, uint32_t class)
     return most;
 }
 
-static void write_grids(const gm_exec *ex, const gm_step *s, uint8_t *to)
+static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
 {
     for (uint32_t i = 0; i < ex->n_grids; i++) {
         const gm_vk_grid *const g = &ex->grids[i];
@@ -202,13 +215,13 @@ static void write_grids(const gm_exec *ex, const gm_step *s, uint8_t *to)
             grid[1] = g->walk ? 1 : most_splits(s, g->per);
             grid[2] = s->n_rows;
         }
-        memcpy(to + 16ull * i, grid, sizeof grid);
+        put(w, ex->grids_off + 16ull * i, grid, sizeof grid);
     }
 }
 
-static void write_step(const gm_exec *ex, const gm_step *s, gm_vk_slice *slice)
+static uint64_t write_step(const gm_exec *ex, const gm_step *s, gm_vk_slice *slice)
 {
-    uint8_t *const to = slice->step.map;
+    writer w = {.map = slice->step.map}, given = {.map = slice->given.map};
     const struct gm_vk_head head = {.n_rows = s->n_rows,
                                     .n_outs = s->n_outs,
                                     .n_sets = s->n_sets,
@@ -216,16 +229,16 @@ static void write_step(const gm_exec *ex, const gm_step *s, gm_vk_slice *slice)
                                     .n_edits = s->n_edits,
                                     .n_copies = s->n_copies,
                                     .n_draws = s->n_draw};
-    memcpy(to, &head, sizeof head);
-    memcpy(to + ex->rows_off, gm_step_rows(s), s->n_rows * sizeof(gm_step_row));
-    memcpy(to + ex->outs_off, gm_step_outs(s), s->n_outs * sizeof(gm_step_out));
+    put(&w, 0, &head, sizeof head);
+    put(&w, ex->rows_off, gm_step_rows(s), s->n_rows * sizeof(gm_step_row));
+    put(&w, ex->outs_off, gm_step_outs(s), s->n_outs * sizeof(gm_step_out));
     for (uint32_t i = 0; i < s->n_masks; i++) {
-        memcpy(to + ex->masks_off + 4ull * i * ex->mask_words, gm_step_mask_at(s, i),
-               4ull * ex->mask_words);
+        put(&w, ex->masks_off + 4ull * i * ex->mask_words, gm_step_mask_at(s, i),
+            4ull * ex->mask_words);
     }
-    if (s->n_given)
-        memcpy(slice->given.map, gm_step_given_at(s, 0), 4ull * s->n_given * ex->given_cols);
-    write_grids(ex, s, to + ex->grids_off);
+    if (s->n_given) put(&given, 0, gm_step_given_at(s, 0), 4ull * s->n_given * ex->given_cols);
+    write_grids(ex, s, &w);
+    return w.n + given.n;
 }
 
 /* Slots that will have drawn a token once this step is done: the next one may begin with it. */
@@ -247,9 +260,11 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
     GM_TRY(check_step(ex, s, err));
     if (ex->kv) GM_TRY(gm_slots_apply(&ex->kv->slots, s, err));
     GM_TRY(check_rows(ex, s, err));
-    if (ex->kv) write_edits(ex, s, which);
-    write_step(ex, s, slice);
+    if (ex->kv) be->dev.count.bytes_up += write_edits(ex, s, which);
+    be->dev.count.bytes_up += write_step(ex, s, slice);
     GM_TRY(gm_vk_submit(&be->dev, slice->cmd, &slice->value, err));
+    be->dev.count.dispatches += ex->n_dispatches;
+    be->dev.count.barriers += ex->n_barriers;
     expect_draws(ex, s);
     slice->asked = s;
     be->under_way[which] = ex;
@@ -261,6 +276,7 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
 
 static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
 {
+    gm_device_counts *const count = &ex->be->dev.count;
     const gm_step_out *const o = &gm_step_outs(slice->asked)[i];
     const uint8_t *const from = slice->result.map;
     const float *const logits =
@@ -272,6 +288,7 @@ static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
         memcpy(&a, from + ex->answers_off + i * sizeof a, sizeof a);
         out->token = a.token;
         out->logprob = a.logprob;
+        count->bytes_down += sizeof a;
     }
     if (o->want & GM_WANT_TOP) {
         out->n_top = o->n_top < ex->n_vocab ? o->n_top : ex->n_vocab;
@@ -279,7 +296,9 @@ static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
         gm_draw_top(logits, ex->n_vocab, out->n_top, ex->order, ex->top + (size_t)i * GM_TOP_MAX);
     }
     if (o->want & GM_WANT_LOGITS) out->logits = logits;
+    if (o->want & (GM_WANT_LOGITS | GM_WANT_TOP)) count->bytes_down += 4ull * ex->n_vocab;
     if (o->want & GM_WANT_HIDDEN) {
+        count->bytes_down += 4ull * ex->hidden_cols;
         out->hidden =
             (const float *)(const void *)(from + ex->hidden_off) + (size_t)i * ex->hidden_cols;
     }

@@ -181,7 +181,7 @@ static void test_steps_cost_nothing(void **state)
     device_open(&d, &s, 1);
     for (int i = 0; i < 2; i++)
         assert_int_equal(gm_step_alloc(&step[i], &limits, &err), GM_OK);
-    const gm_vk_counters before = d.be->dev.count;
+    const gm_device_counts before = d.be->dev.count;
     gm_ticket t[20];
     gm_result r;
     for (uint32_t i = 0; i < 20; i++) {
@@ -192,11 +192,16 @@ static void test_steps_cost_nothing(void **state)
         assert_true(r.out[0].token >= 0 && (uint32_t)r.out[0].token < s.n_vocab);
     }
     assert_int_equal(gm_backend_vulkan.wait(d.be, t[19], &r, &err), GM_OK);
-    const gm_vk_counters after = d.be->dev.count;
+    const gm_device_counts after = d.be->dev.count;
     assert_int_equal(after.allocs, before.allocs);
     assert_int_equal(after.pipelines, before.pipelines);
     assert_int_equal(after.recordings, before.recordings);
     assert_int_equal(after.submits, before.submits + 20);
+    assert_int_equal(after.dispatches, before.dispatches + 20 * d.ex->n_dispatches);
+    assert_int_equal(after.barriers, before.barriers + 20 * d.ex->n_barriers);
+    assert_memory_equal(after.held, before.held, sizeof after.held);
+    assert_int_equal(after.bytes_down, before.bytes_down + 20 * sizeof(struct gm_vk_answer));
+    assert_true(after.bytes_up > before.bytes_up && after.bytes_up < before.bytes_up + 20 * 2048);
     for (int i = 0; i < 2; i++)
         gm_step_free(step[i]);
     device_close(&d);

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The Vulkan backend as a user sees it, on Mesa's lavapipe: devices and how to choose one, and what
+# is said where there is none.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/cli/harness.bash
+[[ $("$G" --version) != *"vulkan   not in this build"* ]] || {
+    echo "skip: this build has no Vulkan backend"
+    exit 77
+}
+lvp=(scripts/vulkan-env lvp)
+none=("${lvp[@]}" env VK_ICD_FILENAMES=/dev/null VK_DRIVER_FILES=/dev/null)
+short=(--max-tokens 2 --seed 1 hello)
+
+works "${lvp[@]}" "$G" devices
+check "should name the device" out_matches '^0  llvmpipe'
+check "should show its memory" out_matches 'heap 0: [0-9.]+ GB, [0-9.]+ GB free'
+check "should show kernels" out_matches 'attend +attend '
+check "should say nothing else" err_is ''
+works "${lvp[@]}" "$G" devices --json
+check "should be JSON" node -e 'const d = JSON.parse(process.argv[1]).devices[0];
+    process.exit(d.usable && d.kind === "cpu" && d.heaps[0].bytes > 0 && d.kernels.length ? 0 : 1)' "$out"
+works "${none[@]}" "$G" devices
+check "should say why there is none" out_matches '^none: vulkan: '
+
+refused 1 "vulkan: no device is 7; there are: 0 llvmpipe" \
+    "${lvp[@]}" "$G" run --backend vulkan --device 7 "${short[@]}"
+refused 1 "vulkan: no device is geforce; there are: 0 llvmpipe" \
+    "${lvp[@]}" "$G" run --backend vulkan --device geforce "${short[@]}"
+refused 1 "vulkan: the loader finds no driver on this machine" \
+    "${none[@]}" "$G" run --backend vulkan "${short[@]}"
+works "${lvp[@]}" "$G" run --backend vulkan --device LLVMpipe "${short[@]}"
+same_text=$out
+works "$G" run --backend cpu "${short[@]}"
+check "should be the cpu's text" out_is "$same_text"
+
+# What is taken where nobody says, and why. No GPU is here: a device that computes on the processor
+# and one that only compiles are passed over.
+works "${lvp[@]}" "$G" run -v "${short[@]}"
+check "should pass over lavapipe" eval '[[ $err =~ "cpu (vulkan: llvmpipe"[^\n]*" is the processor, not a GPU)" ]]'
+works scripts/vulkan-env phoenix "$G" run -v "${short[@]}"
+check "should pass over the null device" err_has "cpu (vulkan: Null hardware (RADV PHOENIX) has no memory"
+works "${none[@]}" "$G" run -v "${short[@]}"
+check "should pass over nothing" err_has "cpu (vulkan: the loader finds no driver on this machine)"
+works "${lvp[@]}" "$G" run -v --device 0 "${short[@]}"
+check "should take the device" err_has "vulkan (on the device asked for)"
+works "${lvp[@]}" "$G" bench -v -p 0 -n 1 -r 1
+check "should say why" err_has "is the processor, not a GPU)"
+
+# Too little memory is said before any is taken, with what would do.
+works "$G" synth "$dir/270m.gguf" --size 270m --type q4_0
+if [ "$(awk '/^MemTotal/ { print ($2 > 200000000) }' /proc/meminfo)" = 1 ]; then
+    echo "skip: 200 GB of memory are not too little for 1024 requests"
+else
+    refused 1 "the KV cache of 1024 requests of 32768 tokens 240451; one request of " \
+        "${lvp[@]}" "$G" serve --backend vulkan -m "$dir/270m.gguf" --parallel 1024 --ctx 32768 \
+        --kv-type f32 --port 0
+    check "should say what is there" eval '[[ $err =~ "memory: llvmpipe"[^:]*" has "[0-9]+" MB free" ]]'
+fi
+
+# A step is one submit, and sets nothing up.
+works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 4 -r 1 -v
+check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.]+" barriers, "[0-9]+" bytes up, " ]]'
+check "should say where memory is" eval '[[ $err =~ "device memory"\ +[0-9.]+" MB in heap 0" ]]'
+check "should set nothing up" err_has "0 allocations, 0 recordings"
+finish
