@@ -202,7 +202,7 @@ typedef struct gm_backend_info {
     double int8_gop_s;   /* 10^9 int8 operations computed a second, at best; 0: not measured   */
 } gm_backend_info;
 /* Opens the backend, looks, and closes it. opts may be NULL. With measure 1 it also measures the
- * roof, which takes some 0.3 s and 128 MiB of memory a thread, 256 MiB at least and 1 GiB at most. */
+ * roof, which takes some 0.3 s and 256 MiB of memory. */
 gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_backend_info *info,
                               gm_err *err);
 

@@ -119,8 +119,9 @@ typedef struct gm_backend_ops {
     gm_status (*cost)(const gm_backend *be, const gm_plan *p, const gm_op *op, uint32_t rows,
                       double *us, gm_err *err);
 
-    /* Takes a moment, and memory that is given back at close. */
-    gm_status (*roof)(gm_backend *be, gm_roof *out, gm_err *err);
+    /* Takes a moment, and memory that is given back at close: `size` bytes of the host's, as much as
+     * no cache holds, or what a device needs of its own. */
+    gm_status (*roof)(gm_backend *be, uint64_t size, gm_roof *out, gm_err *err);
 
     /* Weights: bytes beyond the file's map, then the load itself. */
     gm_status (*size_of)(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);

@@ -19,7 +19,9 @@
 #include "engine/place.h"
 #include "gemmule_tools.h"
 
-#define MAX_REPS 64
+#define MAX_REPS        64
+#define ROOF_SIZE       ((uint64_t)1 << 30)
+#define QUICK_ROOF_SIZE ((uint64_t)256 << 20) /* larger than any last cache of machines like ours */
 
 /* A model on a backend with sequences whose tokens we choose. */
 typedef struct bed {
@@ -316,7 +318,7 @@ static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, 
     GM_TRY(warm_up(b, o, out, err));
     for (uint32_t i = 0; i < o->reps; i++) {
         gm_roof roof;
-        GM_TRY(r->ops->roof(r->be, &roof, err));
+        GM_TRY(r->ops->roof(r->be, ROOF_SIZE, &roof, err));
         t.read[i] = roof.read_bytes_s;
         t.ops[i] = roof.int8_ops_s;
         const gm_backend_facts before = facts_of(b);
@@ -392,7 +394,7 @@ static gm_status measure_roof(const gm_backend_ops *ops, gm_backend *be, gm_back
 {
     for (int i = 0; i < 2; i++) {
         gm_roof roof;
-        GM_TRY(ops->roof(be, &roof, err));
+        GM_TRY(ops->roof(be, QUICK_ROOF_SIZE, &roof, err));
         info->read_gb_s = fmax(info->read_gb_s, roof.read_bytes_s * 1e-9);
         info->int8_gop_s = fmax(info->int8_gop_s, roof.int8_ops_s * 1e-9);
     }

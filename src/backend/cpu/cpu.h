@@ -154,7 +154,7 @@ void gm_cpu_attend_join(gm_exec *ex, const gm_op *op, uint32_t row);
 void gm_cpu_share(gm_exec *ex);
 
 /* cpu_roof.c */
-gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err);
+gm_status gm_cpu_roof(gm_backend *be, uint64_t size, gm_roof *out, gm_err *err);
 
 /* cpu_kv.c */
 gm_status gm_cpu_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err);

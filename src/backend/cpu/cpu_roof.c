@@ -8,11 +8,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* What is read: 128 MiB a worker, more than its share of any last-level cache, and 256 MiB at least,
- * since few workers may have all of one. From 1 GiB on no cache holds it, however many they are. */
-#define ROOF_SHARE ((uint64_t)128 << 20)
-#define ROOF_LEAST ((uint64_t)256 << 20)
-#define ROOF_MOST  ((uint64_t)1 << 30)
 #define ROOF_AHEAD 65536     /* room behind it for lines that are asked for ahead */
 #define ROOF_SPINS 20000000u /* about 70 ms of Zen 4 */
 
@@ -42,19 +37,12 @@ static void spin_share(void *arg, uint32_t worker)
     j->ops[worker % 64] = j->be->k.spin(ROOF_SPINS);
 }
 
-static uint64_t roof_bytes(uint32_t n_workers)
-{
-    const uint64_t n = n_workers * ROOF_SHARE;
-    return n < ROOF_LEAST ? ROOF_LEAST : n > ROOF_MOST ? ROOF_MOST : n;
-}
-
-gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err)
+gm_status gm_cpu_roof(gm_backend *be, uint64_t size, gm_roof *out, gm_err *err)
 {
     *out = (gm_roof){0};
     roof_job job = {.be = be, .fill = true};
-    const uint64_t bytes = roof_bytes(gm_workers_n(be->workers));
     if (!be->roof) {
-        be->roof_size = bytes + ROOF_AHEAD;
+        be->roof_size = size + ROOF_AHEAD;
         GM_TRY(gm_mem_alloc_huge(&be->roof, be->roof_size, "the roof", err));
         gm_workers_run(be->workers, read_share, &job);
     }
@@ -62,7 +50,7 @@ gm_status gm_cpu_roof(gm_backend *be, gm_roof *out, gm_err *err)
     for (job.way = 0; job.way < GM_READ_WAYS; job.way++) {
         const double start = gm_clock_s();
         gm_workers_run(be->workers, read_share, &job);
-        const double rate = (double)bytes / (gm_clock_s() - start);
+        const double rate = (double)(be->roof_size - ROOF_AHEAD) / (gm_clock_s() - start);
         if (rate > out->read_bytes_s) out->read_bytes_s = rate;
     }
     const double start = gm_clock_s();

@@ -136,7 +136,7 @@ void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
 gm_status gm_vk_device_at(uint32_t index, gm_device_info *out, gm_err *err);
 
 /* vk_roof.c */
-gm_status gm_vk_measure_roof(gm_backend *be, gm_roof *out, gm_err *err);
+gm_status gm_vk_measure_roof(gm_backend *be, uint64_t host_size, gm_roof *out, gm_err *err);
 
 /* vk_load.c */
 gm_status gm_vk_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err);

@@ -43,8 +43,9 @@ static gm_status time_reads(gm_backend *be, const gm_vk_list *list, double *best
     return status;
 }
 
-gm_status gm_vk_measure_roof(gm_backend *be, gm_roof *out, gm_err *err)
+gm_status gm_vk_measure_roof(gm_backend *be, uint64_t host_size, gm_roof *out, gm_err *err)
 {
+    (void)host_size;
     const bool cpu = be->dev.props.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     const uint64_t size = cpu ? SMALL_SIZE : ROOF_SIZE;
     gm_vk_list list = {0};
