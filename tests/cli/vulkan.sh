@@ -39,7 +39,8 @@ check "should be the cpu's text" out_is "$same_text"
 # and one that only compiles are passed over.
 works "${lvp[@]}" "$G" run -v "${short[@]}"
 check "should pass over lavapipe" eval '[[ $err =~ "cpu (vulkan: llvmpipe"[^\n]*" is the processor, not a GPU)" ]]'
-works scripts/vulkan-env phoenix "$G" run -v "${short[@]}"
+# RADV forgets 128 bytes of its null device, which is not ours to judge.
+works env ASAN_OPTIONS=detect_leaks=0 scripts/vulkan-env phoenix "$G" run -v "${short[@]}"
 check "should pass over the null device" err_has "cpu (vulkan: Null hardware (RADV PHOENIX) has no memory"
 works "${none[@]}" "$G" run -v "${short[@]}"
 check "should pass over nothing" err_has "cpu (vulkan: the loader finds no driver on this machine)"
