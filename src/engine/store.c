@@ -467,6 +467,14 @@ void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+/* 0 where there is a folder, else why not. */
+static int make_folder(const char *path)
+{
+    struct stat st;
+    if ((mkdir(path, 0700) != 0 && errno != EEXIST) || stat(path, &st) != 0) return errno;
+    return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+}
+
 gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm_err *err)
 {
     const gm_runner *const r = &p->runner;
@@ -475,8 +483,8 @@ gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm
     s->note = opts->note;
     s->note_ctx = opts->note_ctx;
     s->table_len = p->pool.table_len;
-    if (mkdir(s->dir, 0700) != 0 && errno != EEXIST)
-        note(s, "the folder %.300s cannot be made: %s", s->dir, strerror(errno));
+    const int no_folder = make_folder(s->dir);
+    if (no_folder) note(s, "the folder %.300s cannot be made: %s", s->dir, strerror(no_folder));
     uint64_t whose = gm_store_model_hash(p->model);
     whose = gm_store_hash(r->ops->name, strlen(r->ops->name), whose);
     whose = gm_store_hash(&p->kv_type, sizeof p->kv_type, whose);

@@ -218,15 +218,15 @@ static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
     gm_tally *const t = &x->tally;
     if (ev->kind == GM_EVENT_TOKEN) {
         const double wait_s = x->open_s - x->start_s + ev->queue_s;
-        gm_metrics_token(&x->server->metrics, ev, wait_s, c->last_s);
-        c->last_s = ev->decode_s;
+        gm_metrics_token(&x->server->metrics, ev, wait_s, c->tallied.decode_s);
         if (t->first_s == 0) t->first_s = wait_s + ev->prefill_s;
     }
-    if (ev->kind != GM_EVENT_END) return;
-    t->n_answer += ev->n_answer;
+    const bool first = c->tallied.kind == GM_EVENT_NONE;
+    t->n_answer += ev->n_answer - c->tallied.n_answer;
+    c->tallied = *ev;
     if (ev->queue_s > t->queue_s) t->queue_s = ev->queue_s;
-    if (!t->finish) t->finish = gm_openai_finish(ev);
-    if (c->index % (uint32_t)x->gen->ask.n) return;
+    if (!t->finish && ev->kind == GM_EVENT_END) t->finish = gm_openai_finish(ev);
+    if (!first || c->index % (uint32_t)x->gen->ask.n) return;
     t->n_prompt += ev->n_prompt;
     t->n_cached += ev->n_cached;
 }

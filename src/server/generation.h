@@ -26,7 +26,7 @@ typedef struct gm_choice {
     size_t offset;         /* characters of text before the next token                  */
     json_t *held;          /* log-probabilities of tokens whose text is not out yet     */
     size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
-    double last_s;         /* the last token's decode_s                                 */
+    gm_event tallied;      /* the last event that is in the tally: its counts           */
 } gm_choice;
 
 /* A piece of a choice for a stream. */

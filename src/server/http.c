@@ -244,6 +244,14 @@ static const char *path_of(const char *url)
     return path ? path : "/";
 }
 
+static enum MHD_Result count_length(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
+{
+    (void)kind, (void)value;
+    *(unsigned *)cls += strcasecmp(key, "Content-Length") == 0;
+    return MHD_YES;
+}
+
 static bool is_json(gm_exchange *x)
 {
     const char *const type = header(x, "Content-Type");
@@ -278,9 +286,11 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
                        "Transfer-Encoding is %.40s, expected chunked", coding);
         return send_reply(x);
     }
-    if (coding && length) {
+    unsigned n_lengths = coding != NULL;
+    MHD_get_connection_values(x->conn, MHD_HEADER_KIND, count_length, &n_lengths);
+    if (n_lengths > 1) {
         gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
-                       "a body comes by its Content-Length or chunked, not both");
+                       "a body comes by one Content-Length or chunked, not by more of these");
         return send_reply(x);
     }
     const char *const host = header(x, "Host"), *const origin = header(x, "Origin");

@@ -153,6 +153,10 @@ get /v1/chat/completions -d "${hello%?},\"max_tokens\":2}" -H "$json" --http1.0
 check "HTTP/1.0" status_is 200
 get /v1/chat/completions -d "$hello" -H "$json" -H 'Transfer-Encoding: gzip'
 is_error 501
+get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Length: 5' -H 'Content-Length: 88'
+is_error 400
+get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Length: 88' -H 'Transfer-Encoding: chunked'
+is_error 400
 get /health --request-target http://elsewhere/health
 check "a target with a host" out_has '"status":"ok"'
 head -c 17000000 /dev/zero | tr '\0' ' ' >"$dir/big"
@@ -254,7 +258,9 @@ refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
 
 # ---- somebody who does not read ------------------------------------------------------------
-serve --parallel 1 --ctx 2048
+: >"$dir/file"
+serve --parallel 1 --ctx 2048 --cache-dir "$dir/file"
+check "a cache folder that is none is told" grep -q 'cannot be made: Not a directory' "$dir/serve.err"
 stalled='{"prompt":"Tell me","max_tokens":2000,"ignore_eos":true,"logprobs":20,"stream":true}'
 exec 3<>"/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n%s' "$json" ${#stalled} "$stalled" >&3
@@ -282,6 +288,10 @@ get /health
 check "health is answered meanwhile" out_has '"queued":1'
 idle() { [ "$(metric requests_running)/$(metric requests_queued)" = 0/0 ]; }
 check "the time of both ends" wait_for idle
+whole="${hello%?},\"n\":64,\"max_tokens\":100000,\"ignore_eos\":true,\"user\":\"late\"}"
+get /v1/chat/completions -H "$json" -d "$whole"
+is_error 504
+check "what was done of it is in the log" eval '! grep "\"late\"" "$dir/serve.err" | grep -q "\"completion_tokens\":0"'
 check "and is counted" eval '[ "$(metric timeouts_total)" -ge 1 ]'
 stop_server
 check "ends with success" rc_is 0
