@@ -426,8 +426,9 @@ static size_t list_files(const gm_store *s, found **out)
     return n;
 }
 
-/* Reads a file, and cuts off or removes what is of no use. */
-static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name)
+/* Reads a file, and cuts off or removes what is wrong. One that there is no room for stays for a start
+ * with more, and is counted. */
+static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name, size_t *n_left)
 {
     char path[4200];
     gm_mapfile map = {0};
@@ -440,8 +441,10 @@ static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name)
         wrong = "it cannot be read";
     gm_mapfile_close(&map);
     if (b) b->filed.name = name;
-    if (wrong) note(s, "%s%.300s was dropped: %s", b ? "the end of " : "", path, wrong);
-    if ((b ? wrong && truncate(path, (off_t)b->filed.size) != 0 : unlink(path) != 0) && wrong)
+    *n_left += !b && !wrong;
+    if (!wrong) return b;
+    note(s, "%s%.300s was dropped: %s", b ? "the end of " : "", path, wrong);
+    if ((b ? truncate(path, (off_t)b->filed.size) : unlink(path)) != 0)
         note(s, "%.300s stays: %s", path, strerror(errno));
     return b;
 }
@@ -452,13 +455,17 @@ void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
     gm_beginning *oldest = NULL; /* last in, first out: the newest file is read first */
     if (!s->dir) return;
     const size_t n = list_files(s, &files);
+    size_t n_left = 0;
     for (size_t i = 0; i < n; i++) {
-        gm_beginning *const b = take_file(s, p, files[i].name);
+        gm_beginning *const b = take_file(s, p, files[i].name, &n_left);
         if (!b) continue;
         b->next = oldest;
         oldest = b;
     }
     gm_mem_free(files);
+    if (n_left)
+        note(s, "%zu of %zu cache files in %.300s stay unread: there is no room for them", n_left,
+             n, s->dir);
     for (gm_beginning *b = oldest, *next = NULL; b; b = next) {
         next = b->next;
         add(ctx, b);
