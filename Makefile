@@ -99,7 +99,7 @@ all: $(B)/gemmule lib
 	@$(if $(filter release,$(CONFIG)),ln -sf $(B)/gemmule gemmule,:)
 
 lib: $(B)/libgemmule.a $(B)/libgemmule.so
-tests: $(UNIT_BIN) $(OOM_BIN) $(VK_BIN) $(REPLAY_BIN)
+tests: $(UNIT_BIN) $(OOM_BIN) $(VK_BIN) $(REPLAY_BIN) $(if $(VK_SRC),$(DEPS)/mesa.done)
 fuzzers: $(FUZZ_BIN)
 objects: $(LIB_OBJ) $(SERVER_OBJ) $(CLI_OBJ) $(TEST_OBJ)
 lib tests fuzzers objects:
