@@ -12,12 +12,6 @@
 #define RUNS_A_WORKER 4 /* runs that a phase is cut into, a worker: evens out unequal cores  */
 #define SHORT_RUNS    4 /* times as many with many columns, where memory is not waited for */
 
-static void fetch(const uint8_t *from, size_t size)
-{
-    for (size_t off = 0; off < size; off += 64)
-        __builtin_prefetch(from + off, 0, 2);
-}
-
 /* Sixteen rows of quantised weights with every column of int8: acc[n_cols, 16]. Tiles are read where
  * they lie, or made here of weights that have not settled. */
 static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, gm_lane *lane,
@@ -37,11 +31,10 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
         const size_t n = n_blocks * GM_ACT_BLOCK / t->type->block_len;
         const size_t size = n * t->type->block_size;
         const uint8_t *const tile = settled ? panel + off * GM_PANEL_ROWS : lane->tile;
-        if (!settled)
-            gm_tile_make(&src, off, n, lane->tile);
-        else if (n_cols >= MANY_COLUMNS)
-            fetch(tile + size * GM_PANEL_ROWS, size * GM_PANEL_ROWS);
+        const bool asks = settled && n_cols >= MANY_COLUMNS;
+        if (!settled) gm_tile_make(&src, off, n, lane->tile);
         ex->be->k.mul[t->type->id](&(gm_tilemul){.tile = tile,
+                                                 .ahead = asks ? size * GM_PANEL_ROWS : 0,
                                                  .n_blocks = n_blocks,
                                                  .panel = lane->panel,
                                                  .x = x,

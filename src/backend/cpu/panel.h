@@ -59,6 +59,7 @@ typedef struct gm_acttile {
 /* Adds the products of a tile to acc. Formats with blocks of 256 always have n_blocks = 8. */
 typedef struct gm_tilemul {
     const uint8_t *tile;
+    size_t ahead;        /* its bytes, where as many behind it are to be asked for; else 0 */
     uint32_t n_blocks;   /* of 32 columns */
     gm_panel *panel;     /* room to take it apart */
     const gm_acttile *x; /* [n_cols] */

@@ -72,10 +72,19 @@ INLINE float fold_add(vf v)
 
 INLINE float fold_max(vf v)
 {
-    float m = v[0];
-    for (int i = 1; i < 16; i++)
-        m = v[i] > m ? v[i] : m;
-    return m;
+    v = vmax(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13,
+                                        14, 15));
+    v = vmax(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7));
+    v = vmax(v, __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3));
+    return v[0] > v[1] ? v[0] : v[1];
+}
+
+INLINE int32_t fold_int(vi v)
+{
+    v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
+    v += __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3);
+    return v[0] + v[1];
 }
 
 /* exp, to about 1e-7 relative; x is held within [-87, 88]. n = x / ln 2 rounded by adding and
@@ -178,15 +187,10 @@ static void NAME(quantise)(const float *x, size_t n, gm_actblock *out)
         const vi8 ca = __builtin_convertvector(qa, vi8), cb = __builtin_convertvector(qb, vi8);
         memcpy(out->q, &ca, 16);
         memcpy(out->q + 16, &cb, 16);
-        int32_t sa = 0, sb = 0;
-        for (int j = 0; j < 16; j++) {
-            sa += qa[j];
-            sb += qb[j];
-        }
         out->scale = finite ? max / 127.0f : NAN;
-        out->sum = sa + sb;
-        out->half[0] = sa;
-        out->half[1] = sb;
+        out->half[0] = fold_int(qa);
+        out->half[1] = fold_int(qb);
+        out->sum = out->half[0] + out->half[1];
     }
 }
 
@@ -277,8 +281,12 @@ static double NAME(logsum)(const float *x, size_t n)
     for (; i < n; i++)
         max = x[i] > max ? x[i] : max;
     double sum = 0;
-    for (i = 0; i + 16 <= n; i += 16)
-        sum += (double)fold_add(vexp(load(x + i) - max));
+    for (i = 0; i + 256 <= n; i += 256) { /* short sums in float32 lose nothing that counts */
+        vf part = {0};
+        for (size_t j = 0; j < 256; j += 16)
+            part += vexp(load(x + i + j) - max);
+        sum += (double)fold_add(part);
+    }
     for (; i < n; i++)
         sum += exp((double)x[i] - (double)max);
     return (double)max + log(sum);

@@ -320,6 +320,16 @@ INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, ui
         f_storeu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h, acc[c]);
 }
 
+/* Asks for the share of the next tile that goes with n columns from c on: all of it at once would
+ * fill the queue of misses, and then wait. */
+INLINE void ask_ahead(const gm_tilemul *a, uint32_t c, uint32_t n)
+{
+    const uint8_t *const next = a->tile + a->ahead;
+    const size_t end = a->ahead * (c + n) / a->n_cols;
+    for (size_t off = a->ahead * c / a->n_cols / 64 * 64; off < end; off += 64)
+        __builtin_prefetch(next + off, 0, 2);
+}
+
 /* n columns for each n up to COLUMNS; not inlined, or the compiler would meet functions of ten
  * thousand lines. */
 typedef void columns_fn(const gm_tilemul *a, const uint8_t *t, uint32_t first);
@@ -338,6 +348,7 @@ typedef void columns_fn(const gm_tilemul *a, const uint8_t *t, uint32_t first);
         scales(type, a->tile, t, a->n_blocks, a->panel);                    \
         for (uint32_t c = 0, n; c < a->n_cols; c += n) {                    \
             n = a->n_cols - c < COLUMNS ? a->n_cols - c : COLUMNS;          \
+            ask_ahead(a, c, n);                                             \
             some[n - 1](a, t, c);                                           \
         }                                                                   \
     }
