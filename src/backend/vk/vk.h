@@ -87,6 +87,8 @@ typedef struct gm_vk_grid {
 
 #define GM_VK_GRIDS      32
 #define GM_VK_SPLIT_ROWS 8 /* most rows for which each split of attention is a workgroup */
+#define GM_VK_TAIL_ROWS  2 /* most rows whose norms the product's last workgroup does   */
+#define GM_VK_TURNS_SIZE (2 * 8 * 512) /* bytes before the ops' constants */
 
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
@@ -105,7 +107,7 @@ struct gm_exec {
     gm_vk_buf scratch;
     gm_vk_value *values; /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2]; /* scratch of kernels                    */
-    gm_vk_buf turns; /* of ropes                                              */
+    gm_vk_buf constants; /* turns of ropes; what of an op does not fit in push constants  */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
     uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
     uint32_t max_masks, mask_words;

@@ -6,40 +6,44 @@
 // A split gives a maximum, a sum and a vector for each head; splits are folded in order. With few
 // rows each split is a workgroup, and the one that finishes last folds them all (WALK 0); with many
 // rows one workgroup walks its splits (WALK 1). Both compute the same bits.
+//
+// A step of one row needs no kernel for its heads (TURN 1): every workgroup norms and turns its q,
+// and the one whose split has the row's own cell does so with k and stores k and v before it looks.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
 #include "inc/cells.glsl"
+#include "inc/last.glsl"
 
 layout(constant_id = ID_G) const uint G = 1;
-layout(constant_id = ID_DIM) const uint DIM = 64; // head_dim padded to whole units of the cache
+layout(constant_id = ID_TURN) const uint TURN = 0;
+const uint HEADS = G + 2 * TURN; // of q; of k and v
+#include "inc/heads.glsl"
+
 layout(constant_id = ID_WALK) const uint WALK = 0;
 #define KEYS 4 // cells that a lane has on their way at once
 #define NEGATIVE_INF uintBitsToFloat(0xff800000u)
 
 layout(push_constant, std430) uniform Push { gm_vk_attend p; };
 
-shared float query[G * DIM];
 shared float weight[G * GM_VK_SPLIT];
 shared float piece[GM_VK_SPLIT * 8];
 shared float part[G * DIM], part_max[G], part_sum[G]; // of one split
 shared float whole[G * DIM], whole_max[G], whole_sum[G];
-shared uint n_arrived;
 
-uint64_t cells_of(StepRow row, uint pos, uint which)
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Turn { gm_vk_turn v; };
+
+uint64_t cells(StepRow row, uint pos, uint which)
 {
-    const uint64_t page =
-        A1(p.tables).v[(row.slot * 2 + p.class_of) * p.table_len + pos / GM_VK_PAGE];
-    return page + uint64_t(p.layer_off) * 16 +
-           (which * p.n_kv_head + gl_WorkGroupID.x) * head_size(p.head_dim);
+    const Cells c = Cells(p.tables, p.table_len, p.layer_off, p.class_of, p.n_kv_head);
+    return cells_of(c, row, pos, which, gl_WorkGroupID.x, p.head_dim);
 }
 
 // Scores of cells [lo, lo + n): eight lanes a cell.
 void scores(StepRow row, uint lo, uint n)
 {
-    const uint lane = gl_SubgroupInvocationID & 7, n_groups = gl_WorkGroupSize.x / 8;
-    const uint group = gl_SubgroupID * (gl_SubgroupSize / 8) + gl_SubgroupInvocationID / 8;
+    const uint lane = lane_of(), group = group_of(), n_groups = groups();
     const uint units = DIM / 8;
     for (uint k = group; k < n; k += n_groups * KEYS) {
         float dots[KEYS * G];
@@ -49,21 +53,18 @@ void scores(StepRow row, uint lo, uint n)
             float x[KEYS][8];
             [[unroll]] for (uint i = 0; i < KEYS; i++) {
                 const uint pos = lo + min(k + i * n_groups, n - 1);
-                cell_load(cells_of(row, pos, 0), pos % GM_VK_PAGE, u, units, x[i]);
+                cell_load(cells(row, pos, 0), pos % GM_VK_PAGE, u, units, x[i]);
             }
             [[unroll]] for (uint i = 0; i < KEYS; i++) {
                 [[unroll]] for (uint g = 0; g < G; g++) {
                     [[unroll]] for (uint j = 0; j < 8; j++)
-                        dots[i * G + g] += query[g * DIM + u * 8 + j] * x[i][j];
+                        dots[i * G + g] += heads[g * DIM + u * 8 + j] * x[i][j];
                 }
             }
         }
         [[unroll]] for (uint i = 0; i < KEYS; i++) {
             [[unroll]] for (uint g = 0; g < G; g++) {
-                float d = dots[i * G + g];
-                d += subgroupShuffleXor(d, 4);
-                d += subgroupShuffleXor(d, 2);
-                d += subgroupShuffleXor(d, 1);
+                const float d = group_sum(dots[i * G + g]);
                 if (lane == 0 && k + i * n_groups < n)
                     weight[g * GM_VK_SPLIT + k + i * n_groups] = d * p.scale;
             }
@@ -106,7 +107,7 @@ void mix(StepRow row, uint lo, uint n)
         float x[KEYS][8];
         [[unroll]] for (uint i = 0; i < KEYS; i++) {
             const uint pos = lo + min(k + i * n_sets, n - 1);
-            cell_load(cells_of(row, pos, 1), pos % GM_VK_PAGE, unit, units, x[i]);
+            cell_load(cells(row, pos, 1), pos % GM_VK_PAGE, unit, units, x[i]);
         }
         [[unroll]] for (uint i = 0; i < KEYS; i++) {
             if (k + i * n_sets >= n) break;
@@ -207,8 +208,6 @@ void part_save(uint at)
         CF1(p.parts).v[at + gl_LocalInvocationIndex] = part_max[gl_LocalInvocationIndex];
         CF1(p.parts).v[at + G + gl_LocalInvocationIndex] = part_sum[gl_LocalInvocationIndex];
     }
-    memoryBarrierBuffer();
-    barrier();
 }
 
 void part_restore(uint at)
@@ -222,17 +221,25 @@ void part_restore(uint at)
     barrier();
 }
 
-// True in the workgroup that is the last of n to come here; everything the others saved is seen.
-bool is_last(uint row, uint n)
+// The heads of the step's only row; k and v are of the workgroup that has its cell among others, or
+// that is nearest to it.
+void turn(StepRow row, uint mine, uint s_first, uint n_splits)
 {
-    const uint at = row * p.n_kv_head + gl_WorkGroupID.x;
-    if (gl_LocalInvocationIndex == 0) {
-        n_arrived = atomicAdd(CU1(p.arrived).v[at], 1) + 1;
-        if (n_arrived == n) CU1(p.arrived).v[at] = 0;
+    const gm_vk_turn t = Turn(p.turn).v;
+    const uint split_of = max(row.pos / GM_VK_SPLIT, s_first) - s_first;
+    const bool stores = mine == min(split_of, n_splits - 1);
+    if (stores) {
+        head_read(G, t.k, gl_WorkGroupID.x * p.head_dim, p.head_dim);
+        head_read(G + 1, t.v, gl_WorkGroupID.x * p.head_dim, p.head_dim);
     }
-    barrier();
-    memoryBarrierBuffer();
-    return n_arrived == n;
+    heads_turn(t, stores ? G + 1 : G, G, p.head_dim, row.pos);
+    if (stores) {
+        head_store(G, cells(row, row.pos, 0), row.pos % GM_VK_PAGE, p.head_dim);
+        head_store(G + 1, cells(row, row.pos, 1), row.pos % GM_VK_PAGE, p.head_dim);
+        memoryBarrierBuffer();
+        barrier();
+        memoryBarrierBuffer();
+    }
 }
 
 void main()
@@ -245,11 +252,9 @@ void main()
     const uint mine = gl_WorkGroupID.y;
     if (mine >= n_splits) return;
 
-    const uint q_first = (i * p.n_head + gl_WorkGroupID.x * G) * p.head_dim;
-    for (uint j = gl_LocalInvocationIndex; j < G * DIM; j += gl_WorkGroupSize.x) {
-        const uint d = j % DIM;
-        query[j] = d < p.head_dim ? F1(p.q).v[q_first + j / DIM * p.head_dim + d] : 0;
-    }
+    for (uint g = 0; g < G; g++)
+        head_read(g, p.q, ((i * p.n_kv_head + gl_WorkGroupID.x) * G + g) * p.head_dim, p.head_dim);
+    if (TURN == 1) turn(row, mine, s_first, n_splits);
     fold_begin();
     if (WALK == 1) {
         for (uint s = 0; s < n_splits; s++) {
@@ -262,7 +267,8 @@ void main()
             fold();
         } else {
             part_save(part_at(i, mine));
-            if (!is_last(i, n_splits)) return;
+            const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
+            if (!is_last(p.arrived + 4 * counter, n_splits)) return;
             for (uint s = 0; s < n_splits; s++) {
                 part_restore(part_at(i, s));
                 fold();

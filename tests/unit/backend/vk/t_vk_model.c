@@ -22,6 +22,7 @@
 #include "gemmule_tools.h"
 
 #define N     37   /* tokens: past a page, and past the window of 32           */
+#define LONG  141  /* tokens: past the first split of attention               */
 #define SAME  1e-4 /* of a log-probability, where no activation went elsewhere */
 #define NOISE 0.4  /* where one did (tests/ops/t_model.c)                      */
 
@@ -30,7 +31,7 @@ static bool all_types;
 typedef struct scene {
     gm_model *model;
     uint32_t n_vocab;
-    int32_t ids[N];
+    int32_t ids[LONG];
 } scene;
 
 static void scene_open(scene *s, const char *type)
@@ -45,7 +46,7 @@ static void scene_open(scene *s, const char *type)
     if (gm_model_open(&s->model, path, &err) != GM_OK) fail_msg("%s", err.msg);
     chance c = {17};
     s->n_vocab = gm_vocab_len(s->model->vocab);
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < LONG; i++)
         s->ids[i] = (int32_t)chance_below(&c, s->n_vocab);
 }
 
@@ -92,6 +93,29 @@ static void test_types(void **state)
         free(want);
         gm_model_close(s.model);
     }
+}
+
+/* One row turns and stores its own heads, eight have a workgroup a split, more walk their splits. */
+static void test_splits(void **state)
+{
+    (void)state;
+    static const gm_qtype types[] = {GM_QTYPE_F16, GM_QTYPE_Q8_0};
+    scene s;
+    scene_open(&s, "q4_0");
+    for (size_t i = 0; i < 2; i++) {
+        const forward_setup setup = {.kv_type = types[i]};
+        const size_t n = (size_t)LONG * s.n_vocab;
+        float *const want =
+            forward_logprobs_on(s.model, s.ids, LONG, &(forward_opts){"vulkan", 64}, &setup);
+        for (uint32_t rows = 1; rows <= 8; rows += 7) {
+            const forward_opts opts = {"vulkan", rows};
+            float *const got = forward_logprobs_on(s.model, s.ids, LONG, &opts, &setup);
+            assert_memory_equal(got, want, n * sizeof *got);
+            free(got);
+        }
+        free(want);
+    }
+    gm_model_close(s.model);
 }
 
 static void test_caches(void **state)
@@ -208,15 +232,13 @@ static void test_steps_cost_nothing(void **state)
     gm_model_close(s.model);
 }
 
-static void test_every_barrier_is_needed(void **state)
+/* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
+static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
 {
-    (void)state;
-    scene s;
     device d;
     gm_err err = {0};
     gm_vk_list list = {0};
-    scene_open(&s, "q4_0");
-    device_open(&d, &s, 2);
+    device_open(&d, s, rows);
     assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     uint32_t n_barriers = 0;
@@ -227,11 +249,23 @@ static void test_every_barrier_is_needed(void **state)
         list.at[i].barrier = true;
         n_barriers++;
     }
-    const uint32_t n_layer = s.model->config.n_layer;
-    print_message("%zu dispatches and %u barriers for %u layers\n", list.n, n_barriers, n_layer);
-    assert_true(list.n <= 8 * n_layer + 9);
+    const uint32_t n_layer = s->model->config.n_layer, outside = 8;
+    print_message("%u rows: %zu dispatches and %u barriers for %u layers\n", rows, list.n,
+                  n_barriers, n_layer);
+    assert_true(list.n <= n_a_layer * n_layer + outside);
+    assert_true(n_barriers <= n_a_layer * n_layer + outside);
     gm_vk_list_deinit(&list);
     device_close(&d);
+}
+
+static void test_barriers(void **state)
+{
+    (void)state;
+    scene s;
+    scene_open(&s, "q4_0");
+    check_list(&s, 1, 5);
+    check_list(&s, 2, 6);
+    check_list(&s, 16, 8);
     gm_model_close(s.model);
 }
 
@@ -239,9 +273,8 @@ int main(int argc, char **argv)
 {
     all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_barrier_is_needed),
-        cmocka_unit_test(test_steps_cost_nothing),
-        cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_barriers), cmocka_unit_test(test_steps_cost_nothing),
+        cmocka_unit_test(test_splits),   cmocka_unit_test(test_caches),
         cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);

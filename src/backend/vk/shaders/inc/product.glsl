@@ -1,39 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 // What all products share: who works on what, and where results go.
 //
-// Eight neighbouring lanes are a group and work on R rows of weights together, each on every eighth
-// block, for NC columns of activations; PLANES of them, side by side, stand for a column of the
-// input. A lane's sums are folded in halves at the end, so a row's result depends on neither the
-// columns beside it nor the workgroup (quant/dot.h).
-// GLU: a group works on R rows of two matrices, gate and up.
+// A group of eight lanes works on R rows of weights together, each lane on every eighth block, for
+// NC columns of activations; PLANES of them, side by side, stand for a column of the input. A
+// lane's sums are folded in halves at the end, so a row's result depends on neither the columns
+// beside it nor the workgroup (quant/dot.h).
+// AFTER_GELU: a group works on R rows of two matrices, gate and up. AFTER_NORM: the last workgroup
+// goes on with the norms that follow (inc/tail.glsl).
+#include "inc/norms.glsl"
+#include "inc/tail.glsl"
 
 layout(constant_id = ID_R) const uint R = 1;
 layout(constant_id = ID_NC) const uint NC = 1;
 layout(constant_id = ID_U) const uint U = 1;   // blocks a lane has on their way at once
-layout(constant_id = ID_GLU) const uint GLU = 0;
+layout(constant_id = ID_AFTER) const uint AFTER = 0; // GM_VK_AFTER_*
 layout(constant_id = ID_TILE) const uint TILE = 1; // floats shared: NC * rows of the workgroup
 layout(constant_id = ID_PLANES) const uint PLANES = 1; // rows of int8 that stand for a column
+const uint GLU = AFTER == GM_VK_AFTER_GELU ? 1 : 0;
 const uint NM = 1 + GLU;
 const uint NS = NM * R; // rows that a lane works on
 
 layout(push_constant, std430) uniform Push { gm_vk_matmul p; };
 
 shared float tile[TILE];
-
-uint lane_of()
-{
-    return gl_SubgroupInvocationID & 7;
-}
-
-uint group_of()
-{
-    return gl_SubgroupID * (gl_SubgroupSize >> 3) + (gl_SubgroupInvocationID >> 3);
-}
-
-uint groups()
-{
-    return gl_WorkGroupSize.x >> 3;
-}
 
 // The matrix that this workgroup works on, and its first row there.
 uint matrix_of(out uint row_first)
@@ -50,14 +39,6 @@ uint matrix_of(out uint row_first)
     return m;
 }
 
-float fold(float x)
-{
-    precise float sum = x + subgroupShuffleXor(x, 4);
-    sum = sum + subgroupShuffleXor(sum, 2);
-    sum = sum + subgroupShuffleXor(sum, 1);
-    return sum;
-}
-
 // The lanes' sums, [NS][NC], and their way to memory.
 float acc[NS * NC];
 const uint N_OUT = NC / PLANES; // columns that go there
@@ -65,9 +46,9 @@ const uint N_OUT = NC / PLANES; // columns that go there
 // Column c of a lane's row s.
 float result(uint s, uint c)
 {
-    precise float sum = fold(acc[s * NC + c * PLANES]);
+    precise float sum = group_sum(acc[s * NC + c * PLANES]);
     [[unroll]] for (uint k = 1; k < PLANES; k++)
-        sum = sum + fold(acc[s * NC + c * PLANES + k]);
+        sum = sum + group_sum(acc[s * NC + c * PLANES + k]);
     return sum;
 }
 
@@ -79,9 +60,10 @@ void put(uint m, uint row_first, uint col_first, uint n)
             [[unroll]] for (uint c = 0; c < N_OUT; c++) {
                 const float sum = result(r, c);
                 if (lane == (c & 7) && mine + r < p.n_rows[m] && col_first + c < n)
-                    WF1(p.dst[m]).v[(col_first + c) * p.n_rows[m] + mine + r] = sum;
+                    CF1(p.dst[m]).v[(col_first + c) * p.n_rows[m] + mine + r] = sum;
             }
         }
+        if (AFTER == GM_VK_AFTER_NORM) tail(p.norms, p.arrived, p.dst[0], p.n_rows[0], n);
         return;
     }
     const uint n_rows = p.n_rows[0], outs = groups() * R;
