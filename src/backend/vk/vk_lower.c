@@ -25,8 +25,7 @@ _Static_assert(sizeof(struct gm_vk_turn) == 48, "as GLSL lays it out");
 _Static_assert(sizeof(struct gm_vk_draw_params) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(gm_slot_set) == 52 && sizeof(gm_step_row) == 32, "as shaders read them");
 
-#define LANES_ROW     256u /* of kernels that have a row each                        */
-#define SHARED_BLOCKS 800u /* of a column, 40 bytes each, that fit in shared memory  */
+#define LANES_ROW 256u /* of kernels that have a row each                        */
 
 typedef struct lowering {
     gm_exec *ex;
@@ -289,42 +288,19 @@ static gm_status lower_output(lowering *l, const gm_op *op)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* spec constants of matmul */
-enum { LANES, ROWS, COLS, ROUNDS, AFTER, TILE, PLANES, COLUMN, BLOCKS };
-
-/* Who does how much. Eight lanes share a row; the numbers are tuned, the bits do not change. */
-static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_t n_blocks,
-                          bool glu)
-{
-    const uint32_t per = (n_blocks + 7) / 8, size = columns > 4 ? 3 : columns > 2 ? 2 : columns - 1;
-    const gm_vk_tuning *const tuned = &l->ex->be->tuning[size];
-    const uint32_t lanes = glu ? tuned->glu_lanes : tuned->lanes;
-    const uint32_t rows = glu ? tuned->glu_rows : tuned->rows;
-    const uint32_t rounds = glu ? tuned->glu_rounds : tuned->rounds;
-    /* 32 results of gate and up are a block of int8, which one workgroup has to have. */
-    t->spec[LANES] = lanes ? lanes : glu && size == 0 ? 256 : 128;
-    t->spec[ROWS] = rows ? rows : size == 0 ? 1 : 2;
-    t->spec[COLS] = 1u << size;
-    t->spec[ROUNDS] = size == 0 && !glu ? 4 : size == 3 && glu ? 1 : 2;
-    if (rounds) t->spec[ROUNDS] = rounds;
-    if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
-    t->spec[AFTER] = glu ? GM_VK_AFTER_GELU : 0;
-    /* A column of up to 32 KiB is read into shared memory; two are asked for early. */
-    t->spec[COLUMN] = size == 0 && n_blocks <= SHARED_BLOCKS ? 2 : size <= 1 ? 1 : 0;
-    if (tuned->x && (tuned->x < 3 || t->spec[COLUMN] == 2)) t->spec[COLUMN] = tuned->x - 1;
-    t->spec[BLOCKS] = t->spec[COLUMN] == 2 && n_blocks ? n_blocks : 1;
-    t->spec[TILE] = glu ? t->spec[COLS] * t->spec[LANES] / 8 * t->spec[ROWS] : 1;
-}
-
-static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *w, bool glu,
+static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *w, uint32_t after,
                            struct gm_vk_matmul *push)
 {
     const uint32_t n_int8 = op->num.act[0], planes = n_int8 ? n_int8 : 1;
     const gm_val in = op->in[0];
     draft t = draft_of(n_int8 ? "matmul" : "matmul_float", (int32_t)w->type->id);
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
-    shape_product(l, &t, rows_of(l, in) * planes, n_int8 ? n_cols / GM_VK_BLOCK : 0, glu);
-    t.spec[PLANES] = planes;
+    const gm_vk_product shape = {.columns = rows_of(l, in) * planes,
+                                 .planes = planes,
+                                 .n_blocks = n_int8 ? n_cols / GM_VK_BLOCK : 0,
+                                 .words = gm_vk_block_words(w->type->id),
+                                 .after = after};
+    gm_vk_shape_product(&shape, t.spec);
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -343,8 +319,9 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
 static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after)
 {
     struct gm_vk_matmul push;
-    draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]], false, &push);
-    const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS];
+    draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]],
+                            after ? GM_VK_AFTER_NORM : 0, &push);
+    const uint32_t per = gm_vk_shape_rows(t.spec);
     uint32_t wgs = 0;
     for (uint32_t i = 0; i < n; i++) {
         push.w[i] = l->ex->w->addr[ops[i].weight[0]];
@@ -356,13 +333,12 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
     }
     if (after) {
         struct gm_vk_norms told;
-        t.spec[AFTER] = GM_VK_AFTER_NORM;
         GM_TRY(tell_norms(l, &t, after, &told));
         push.norms = keep(l, ops, &told, sizeof told);
         push.arrived = l->ex->arrived;
         touches(&t, push.arrived, 4, true);
     }
-    GM_TRY(grid_of_rows(l, &t, ops[0].in[0], wgs, t.spec[COLS] / t.spec[PLANES]));
+    GM_TRY(grid_of_rows(l, &t, ops[0].in[0], wgs, gm_vk_shape_columns(t.spec)));
     return put(l, &t, &push, sizeof push);
 }
 
@@ -388,14 +364,13 @@ static gm_status lower_mixed_gate(lowering *l, const gm_op *op)
         struct gm_vk_matmul push;
         gm_op one = *op;
         one.num.act[0] = op->num.act[i];
-        draft t = product_draft(l, &one, &l->p->weights.at[op->weight[i]], false, &push);
-        const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS];
+        draft t = product_draft(l, &one, &l->p->weights.at[op->weight[i]], 0, &push);
+        const uint32_t per = gm_vk_shape_rows(t.spec);
         push.w[0] = l->ex->w->addr[op->weight[i]];
         push.dst[0] = l->ex->wide[i];
         push.n_rows[0] = cols;
         touches(&t, l->ex->wide[i], size, true);
-        GM_TRY(
-            grid_of_rows(l, &t, op->in[0], (cols + per - 1) / per, t.spec[COLS] / t.spec[PLANES]));
+        GM_TRY(grid_of_rows(l, &t, op->in[0], (cols + per - 1) / per, gm_vk_shape_columns(t.spec)));
         GM_TRY(put(l, &t, &push, sizeof push));
     }
     const gm_vk_value *const out = &l->ex->values[op->out];
@@ -417,9 +392,9 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     const gm_tensor *const gate = &l->p->weights.at[op->weight[0]];
     if (gate->type != l->p->weights.at[op->weight[1]].type) return lower_mixed_gate(l, op);
     struct gm_vk_matmul push;
-    draft t = product_draft(l, op, gate, true, &push);
+    draft t = product_draft(l, op, gate, GM_VK_AFTER_GELU, &push);
     const gm_vk_value *const out = &l->ex->values[op->out];
-    const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS], rows = l->p->vals[op->out].cols;
+    const uint32_t per = gm_vk_shape_rows(t.spec), rows = l->p->vals[op->out].cols;
     push.w[0] = l->ex->w->addr[op->weight[0]];
     push.w[1] = l->ex->w->addr[op->weight[1]];
     push.n_rows[0] = push.n_rows[1] = rows;
@@ -427,7 +402,7 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     push.dst[1] = out->q;
     push.dst[2] = out->meta;
     touches_value(l, &t, op->out, true);
-    GM_TRY(grid_of_rows(l, &t, op->in[0], (rows + per - 1) / per, t.spec[COLS] / t.spec[PLANES]));
+    GM_TRY(grid_of_rows(l, &t, op->in[0], (rows + per - 1) / per, gm_vk_shape_columns(t.spec)));
     return put(l, &t, &push, sizeof push);
 }
 

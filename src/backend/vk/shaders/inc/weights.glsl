@@ -150,32 +150,38 @@ void cursor_go(inout Cursor c, uint n)
 #endif
 }
 
-// The block that is 8 * n further in the row.
-Raw cursor_load(Cursor c, uint n)
+// The block that is 8 * n further, in the row that is r further in the band.
+Raw cursor_load(Cursor c, uint n, uint r)
 {
-    n *= BAND;
-    Raw r;
+    n = n * BAND + r;
+    Raw raw;
 #if CODE_BYTES == 32
-    r.code = U4(c.code).v[n * 16];
-    r.code2 = U4(c.code).v[n * 16 + 1];
+    raw.code = U4(c.code).v[n * 16];
+    raw.code2 = U4(c.code).v[n * 16 + 1];
 #elif CODE_BYTES == 16
-    r.code = U4(c.code).v[n * 8];
+    raw.code = U4(c.code).v[n * 8];
 #else
-    r.code = uvec4(U2(c.code).v[n * 8], 0, 0);
+    raw.code = uvec4(U2(c.code).v[n * 8], 0, 0);
 #endif
 #if HIGH_BYTES == 4
-    r.high = uvec2(U1(c.high).v[n * 8], 0);
+    raw.high = uvec2(U1(c.high).v[n * 8], 0);
 #elif HIGH_BYTES == 8
-    r.high = U2(c.high).v[n * 8];
+    raw.high = U2(c.high).v[n * 8];
 #endif
-    r.scale = U1(c.scale).v[n * 2 * SCALE_BYTES];
+    raw.scale = U1(c.scale).v[n * 2 * SCALE_BYTES];
 #if SUPER_BYTES > 0
-    r.super = U1(c.super).v[n];
+    raw.super = U1(c.super).v[n];
 #endif
+    return raw;
+}
+
+// The block once it is there, its scale out of the two in a word.
+Raw raw_cut(Raw raw, uint shift)
+{
 #if SCALE_BYTES == 2
-    r.scale = r.scale >> c.shift & 0xffffu;
+    raw.scale = raw.scale >> shift & 0xffffu;
 #endif
-    return r;
+    return raw;
 }
 
 #if TYPE == IQ4_NL || TYPE == IQ4_XS
