@@ -75,7 +75,7 @@ typedef enum gm_vk_dyn {
 typedef struct gm_vk_grid {
     gm_vk_dyn kind;
     uint32_t x, per;
-    bool walk; /* ATTEND: one workgroup goes through all splits */
+    uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits, 0: none does */
 } gm_vk_grid;
 
 #define GM_VK_GRIDS      32

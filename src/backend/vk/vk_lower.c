@@ -546,7 +546,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
                       (gm_vk_grid){.kind = GM_VK_DYN_ATTEND,
                                    .x = op->attn.n_kv_head,
                                    .per = op->attn.class,
-                                   .walk = walk}));
+                                   .walk = walk ? GM_VK_TILE_ROWS(t.spec[1], t.spec[2]) : 0}));
     GM_TRY(put(l, &t, &push, sizeof push));
     return out->q && !rounds ? lower_round(l, op->out) : GM_OK;
 }

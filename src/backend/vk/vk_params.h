@@ -129,6 +129,10 @@ struct gm_vk_rope {
     GM_U32 flags;                /* and the class in bit 8                       */
 };
 
+/* Rows that a workgroup of attention walks at once: a lane's sums are registers, and its heads,
+ * dim floats each and g to a row, are shared memory. */
+#define GM_VK_WALK_HEADS(dim)   ((dim) <= 128u ? 8u : (dim) <= 256u ? 4u : 2u)
+#define GM_VK_TILE_ROWS(g, dim) (GM_VK_WALK_HEADS(dim) > (g) ? GM_VK_WALK_HEADS(dim) / (g) : 1u)
 struct gm_vk_attend {
     GM_ADDR rows, q, tables;
     GM_ADDR dst, dstq, meta; /* float32 and int8, each 0 where nobody wants it   */

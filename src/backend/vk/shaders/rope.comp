@@ -3,11 +3,13 @@
 // Heads after their projection, a workgroup each: [head, row], first the heads of q, then of k,
 // then of v. With one row attention does this by itself.
 #extension GL_GOOGLE_include_directive : require
-#define HEADS 1
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
 #include "inc/cells.glsl"
+
+layout(constant_id = ID_DIM) const uint DIM = 64; // floats of a head: its length, padded
+#define HEADS 1
 #include "inc/heads.glsl"
 
 layout(push_constant, std430) uniform Push { gm_vk_rope p; };
@@ -34,7 +36,7 @@ void main()
             WF1(p.q_out).v[from + i] = heads[i];
     } else {
         const Cells c = Cells(p.tables, p.table_len, p.layer_off, p.flags >> 8 & 1, p.n_kv_head);
-        head_store(0, cells_of(c, step_row, step_row.pos, which - 1, h, p.head_dim),
+        head_store(0, cells_of(c, step_row.slot, step_row.pos, which - 1, h, p.head_dim),
                    step_row.pos % GM_VK_PAGE, p.head_dim);
     }
 }

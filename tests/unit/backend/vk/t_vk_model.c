@@ -26,6 +26,8 @@
 #define SAME  1e-4 /* of a log-probability, where no activation went elsewhere */
 #define NOISE 0.4  /* where one did (tests/ops/t_model.c)                      */
 
+#define SLOTS 3
+
 static bool all_types;
 
 typedef struct scene {
@@ -156,14 +158,14 @@ static void device_open(device *d, const scene *s, uint32_t rows)
                              .n_kv_head = c->n_kv_head,
                              .head_dim = c->head_dim,
                              .n_vocab = s->n_vocab,
-                             .n_slots = 1,
-                             .n_pages = {4, 4},
+                             .n_slots = SLOTS,
+                             .n_pages = {4 * SLOTS, 4 * SLOTS},
                              .table_len = 4};
     *d = (device){0};
     if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK ||
         ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
         ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
-        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, 1}, &d->ex, &err) !=
+        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, &d->ex, &err) !=
             GM_OK)
         fail_msg("%s", err.msg);
 }
@@ -232,6 +234,71 @@ static void test_steps_cost_nothing(void **state)
     gm_model_close(s.model);
 }
 
+/* A prompt of n rows for a slot, each of which sees a little in one class and all in the other. */
+static void put_prompt(gm_step *step, const scene *s, uint32_t slot, uint32_t n)
+{
+    const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
+    const uint32_t row_first = step->n_rows;
+    gm_step_put_set(step, slot, &greedy, NULL, 0);
+    gm_step_put_edit(step, &(gm_page_edit){slot, 0, 0, slot});
+    gm_step_put_edit(step, &(gm_page_edit){slot, 1, 0, slot});
+    for (uint32_t i = 0; i < n; i++) {
+        const gm_step_row row = {.kind = GM_ROW_ID,
+                                 .src = (uint32_t)s->ids[slot * 31 + i],
+                                 .slot = slot,
+                                 .pos = i,
+                                 .first = {i > 2 ? i - 2 : 0, 0},
+                                 .last = {i, i}};
+        const gm_step_out out = {row_first + i, GM_WANT_DRAW, 0, GM_NO_MASK};
+        gm_step_put_row(step, &row);
+        gm_step_put_out(step, &out);
+    }
+}
+
+/* Runs the step and keeps what it draws, [rows]. */
+static void draw_all(const device *d, const gm_step *step, gm_result_out *to)
+{
+    gm_err err = {0};
+    gm_ticket t;
+    gm_result r;
+    if (gm_backend_vulkan.run(d->ex, step, &t, &err) != GM_OK) fail_msg("%s", err.msg);
+    if (gm_backend_vulkan.wait(d->be, t, &r, &err) != GM_OK) fail_msg("%s", err.msg);
+    memcpy(to, r.out, r.n_out * sizeof *to);
+}
+
+/* Workgroups of attention that have rows of several slots: each slot alone has the same bits. */
+static void test_slots(void **state)
+{
+    (void)state;
+    enum { ROWS = 16 };
+    static const uint32_t n[SLOTS] = {5, 3, 7};
+    scene s;
+    device d;
+    gm_err err = {0};
+    gm_step *step = NULL;
+    gm_result_out all[ROWS], alone[ROWS];
+    const gm_step_limits limits = {.rows = ROWS, .outs = ROWS, .edits = 8, .sets = SLOTS};
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, ROWS);
+    assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
+    gm_step_clear(step);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        put_prompt(step, &s, i, n[i]);
+    draw_all(&d, step, all);
+    for (uint32_t i = 0, first = 0; i < SLOTS; first += n[i++]) {
+        gm_step_clear(step);
+        put_prompt(step, &s, i, n[i]);
+        draw_all(&d, step, alone);
+        for (uint32_t k = 0; k < n[i]; k++) {
+            assert_int_equal(alone[k].token, all[first + k].token);
+            assert_memory_equal(&alone[k].logprob, &all[first + k].logprob, sizeof(float));
+        }
+    }
+    gm_step_free(step);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
 /* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
 static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
 {
@@ -274,8 +341,8 @@ int main(int argc, char **argv)
     all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_barriers), cmocka_unit_test(test_steps_cost_nothing),
-        cmocka_unit_test(test_splits),   cmocka_unit_test(test_caches),
-        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_splits),   cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_caches),   cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

@@ -28,10 +28,10 @@ struct Cells {
 };
 
 // The 32 cells of a KV head that position pos belongs to; which is 0 for K, 1 for V.
-uint64_t cells_of(Cells c, StepRow row, uint pos, uint which, uint kv_head, uint head_dim)
+uint64_t cells_of(Cells c, uint slot, uint pos, uint which, uint kv_head, uint head_dim)
 {
     const uint64_t page =
-        A1(c.tables).v[(row.slot * 2 + c.class_of) * c.table_len + pos / GM_VK_PAGE];
+        A1(c.tables).v[(slot * 2 + c.class_of) * c.table_len + pos / GM_VK_PAGE];
     return page + uint64_t(c.layer_off) * 16 +
            (which * c.n_kv_head + kv_head) * head_size(head_dim);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 // Heads after their projection, in shared memory: a norm each, rotation by the row's position, and
 // the store of K and V in the cache. rope.comp and attention's own beginning share this, and the
-// order of a head's sum follows from its length alone, so that both give the same bits.
+// order of a head's sum follows from its length alone, so that both give the same bits. A head has
+// DIM floats here: its length, padded.
 #include "inc/groups.glsl"
-
-layout(constant_id = ID_DIM) const uint DIM = 64; // floats of a head: its length, padded
 
 shared float heads[HEADS * DIM];
 shared float head_up[HEADS]; // factors of the norms
