@@ -314,6 +314,17 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     return t;
 }
 
+/* Four tiles of columns side by side keep a prompt's weights from being read for each, and their
+ * activations (128 columns of 27B: 860 KB, or a part of it where rows are longer) in a small cache. */
+static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
+                             struct gm_vk_matmul *push)
+{
+    const uint32_t columns = gm_vk_shape_columns(t->spec), rows = rows_of(l, in);
+    push->side = rows > 3 * columns ? 2 : rows > columns ? 1 : 0;
+    GM_TRY(grid_of_rows(l, t, in, wgs << push->side, columns << push->side));
+    return put(l, t, push, sizeof *push);
+}
+
 /* Up to three products of one input with weights of one type, side by side in a dispatch; what
  * follows a single one may be done by its last workgroup. */
 static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after)
@@ -338,8 +349,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
         push.arrived = l->ex->arrived;
         touches(&t, push.arrived, 4, true);
     }
-    GM_TRY(grid_of_rows(l, &t, ops[0].in[0], wgs, gm_vk_shape_columns(t.spec)));
-    return put(l, &t, &push, sizeof push);
+    return put_product(l, &t, ops[0].in[0], wgs, &push);
 }
 
 /* Runs of equal types share a dispatch. */
@@ -370,8 +380,7 @@ static gm_status lower_mixed_gate(lowering *l, const gm_op *op)
         push.dst[0] = l->ex->wide[i];
         push.n_rows[0] = cols;
         touches(&t, l->ex->wide[i], size, true);
-        GM_TRY(grid_of_rows(l, &t, op->in[0], (cols + per - 1) / per, gm_vk_shape_columns(t.spec)));
-        GM_TRY(put(l, &t, &push, sizeof push));
+        GM_TRY(put_product(l, &t, op->in[0], (cols + per - 1) / per, &push));
     }
     const gm_vk_value *const out = &l->ex->values[op->out];
     draft t = draft_of("rows", GM_VK_NO_TYPE);
@@ -402,8 +411,7 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     push.dst[1] = out->q;
     push.dst[2] = out->meta;
     touches_value(l, &t, op->out, true);
-    GM_TRY(grid_of_rows(l, &t, op->in[0], (rows + per - 1) / per, gm_vk_shape_columns(t.spec)));
-    return put(l, &t, &push, sizeof push);
+    return put_product(l, &t, op->in[0], (rows + per - 1) / per, &push);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */

@@ -108,6 +108,8 @@ struct gm_vk_matmul {
     GM_U32 n_cols;    /* of the weights                                                   */
     GM_U32 flags;
     GM_U32 plane; /* of x; what gate and up give is rounded once                      */
+    GM_U32 side;  /* 2^side tiles of columns follow each other before the next rows     */
+    GM_U32 pad;
 };
 
 /* Heads of a row that are normed and turned. */

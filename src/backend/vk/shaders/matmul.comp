@@ -93,7 +93,7 @@ void main()
     uint row_first;
     const uint m = matrix_of(row_first), lane = lane_of();
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
-    const uint col_first = gl_WorkGroupID.y * CG * N_OUT;
+    const uint col_first = col_tile() * CG * N_OUT;
     if (col_first >= n) return;
 
     // Rows past the matrix' end lie in its last band.

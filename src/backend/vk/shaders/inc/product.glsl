@@ -26,10 +26,17 @@ layout(push_constant, std430) uniform Push { gm_vk_matmul p; };
 
 shared float tile[TILE];
 
-// The matrix that this workgroup works on, and its first row there.
+// The columns that this workgroup works on: neighbours read the same weights, and what is near in
+// time is still in the cache.
+uint col_tile()
+{
+    return (gl_WorkGroupID.y << p.side) + (gl_WorkGroupID.x & ((1u << p.side) - 1));
+}
+
+// The matrix that it works on, and its first row there.
 uint matrix_of(out uint row_first)
 {
-    uint wg = gl_WorkGroupID.x, m = 0;
+    uint wg = gl_WorkGroupID.x >> p.side, m = 0;
     if (GLU == 0 && wg >= p.wg_end[1]) {
         m = 2;
         wg -= p.wg_end[1];
