@@ -39,30 +39,33 @@ float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
 layout(constant_id = ID_BLOCKS) const uint BLOCKS = 8; // of a column, whole rounds of U
 shared uvec4 low[CG * NC * BLOCKS], high[CG * NC * BLOCKS];
 shared uvec2 column_meta[CG * NC * BLOCKS];
-Cursor rows[NM];
+Planes matrices[NM];
+Cursor rows; // the same place in each
 Raw raw[U * NS]; // on their way
 
-// Asks for block b, u rounds after the cursors, of every row, as far as rows go.
-void fetch(uint u, uint slot, uint b, uint n_blocks)
+// Asks for a round of every row. Past a row's end it is the last one again: a load that may or may
+// not be asked for has to be waited for at once.
+void fetch(uint u, uint round, uint n_blocks)
 {
-    if (b >= n_blocks) return;
+    const uint there = min(round, (n_blocks - 1) / 8);
     [[unroll]] for (uint s = 0; s < NS; s++)
-        raw[slot * NS + s] = cursor_load(rows[s / R], u, s % R);
+        raw[u * NS + s] = cursor_load(matrices[s / R], rows, there, s % R);
 }
 
-// Adds block b, which has come and is number `at` of those in shared memory; in its place the one
-// U rounds behind is asked for.
-void use(uint u, uint at, uint b, uint n_blocks)
+// Adds a round, which has come and is in shared memory from block `at` on; in its place the one U
+// rounds behind is asked for. Past a row's end weights count 0, and columns have their last block.
+void use(uint u, uint at, uint round, uint n_blocks)
 {
+    const bool inside = round * 8 + lane_of() < n_blocks;
     Raw come[NS];
     uint w[NS][8];
     [[unroll]] for (uint s = 0; s < NS; s++) {
-        come[s] = raw_cut(raw[u * NS + s], rows[s / R].shift);
+        come[s] = raw_cut(raw[u * NS + s], rows.shift, inside);
         block_codes(come[s], w[s]);
     }
-    fetch(U + u, u, b + 8 * U, n_blocks);
+    fetch(u, round + U, n_blocks);
     [[unroll]] for (uint c = 0; c < NC; c++) {
-        const uint i = (group_of() % CG * NC + c) * BLOCKS + at;
+        const uint i = (group_of() % CG * NC + c) * BLOCKS + at + lane_of();
         const ivec4 x0 = ivec4(low[i]), x1 = ivec4(high[i]);
         const uvec2 meta = column_meta[i];
         [[unroll]] for (uint s = 0; s < NS; s++) {
@@ -77,8 +80,7 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 {
     barrier();
     for (uint i = gl_LocalInvocationIndex; i < CG * NC * BLOCKS; i += gl_WorkGroupSize.x) {
-        const uint c = i / BLOCKS, b = first + i % BLOCKS;
-        if (b >= n_blocks) continue;
+        const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
         const uint col = min(col_first + c / PLANES, n - 1);
         const uint from = col * n_blocks + c % PLANES * p.plane + b;
         low[i] = U4(p.x).v[from * 2];
@@ -91,29 +93,26 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 void main()
 {
     uint row_first;
-    const uint m = matrix_of(row_first), lane = lane_of();
+    const uint m = matrix_of(row_first);
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
     const uint col_first = col_tile() * CG * N_OUT;
     if (col_first >= n) return;
 
     // Rows past the matrix' end lie in its last band.
     const uint row = min(row_first + group_of() / CG * R, (p.n_rows[m] - 1) / R * R);
+    rows = cursor_at(n_blocks, row, lane_of());
     [[unroll]] for (uint k = 0; k < NM; k++)
-        rows[k] = cursor_at(planes(p.w[m + k], p.n_rows[m], n_blocks), n_blocks, row, lane);
+        matrices[k] = planes(p.w[m + k], p.n_rows[m], n_blocks);
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 
     [[unroll]] for (uint u = 0; u < U; u++)
-        fetch(u, u, 8 * u + lane, n_blocks);
+        fetch(u, u, n_blocks);
     for (uint first = 0; first < n_blocks; first += BLOCKS) {
         share_columns(col_first, n, first, n_blocks);
-        for (uint at = lane; at < BLOCKS && first + at < n_blocks; at += 8 * U) {
-            [[unroll]] for (uint u = 0; u < U; u++) {
-                const uint b = first + at + 8 * u;
-                if (b < n_blocks) use(u, at + 8 * u, b, n_blocks);
-            }
-            [[unroll]] for (uint k = 0; k < NM; k++)
-                cursor_go(rows[k], U);
+        for (uint at = 0; at < BLOCKS && first + at < n_blocks; at += 8 * U) {
+            [[unroll]] for (uint u = 0; u < U; u++)
+                use(u, at + 8 * u, (first + at) / 8 + u, n_blocks);
         }
     }
     put(m, row_first, col_first, n);
