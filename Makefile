@@ -281,7 +281,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
        $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 3' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
-         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' tests/vk/rdna3.sh \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_faults --all' \
          $(foreach t,engine request,'scripts/vulkan-env lvp $(VK_TESTS:%backend/vk=%engine)/t_$(t) vulkan')) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')

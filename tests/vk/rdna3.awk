@@ -10,14 +10,14 @@ function at_least(column, limit) {
     if (limit != "-" && $(at[column]) < limit + 0)
         fail(column " is " $(at[column]) ", at least " limit " is expected")
 }
-# The row of the gates for a module, split into gate[1..8].
-function gate_of(module, i, glob) {
+# The row of the gates for a module or one variant of it, split into gate[1..8].
+function gate_of(module, variant, i, glob) {
     for (i = 1; i <= n_gates; i++) {
         split(rows[i], gate, /[ \t]+/)
         glob = gate[1]
         gsub(/\./, "\\.", glob)
         gsub(/\*/, ".*", glob)
-        if (module ~ "^" glob "$") return
+        if (module ~ "^" glob "$" || variant ~ "^" glob "$") return
     }
     fail("no row of the gates fits"); split("* - - - - - - -", gate, " ")
 }
@@ -36,7 +36,7 @@ FNR == 1 { next }
     met = 1
     module = $1
     sub(/ .*/, "", module)
-    gate_of(module)
+    gate_of(module, variant)
     if (NF < n_columns) {
         fail("the driver refuses it")
     } else {
@@ -51,7 +51,7 @@ FNR == 1 { next }
     # Decoding one sequence, Gemma 3 27B in Q4_0 with a Q6_K head: 27.01e9 weights, 15.56e9 bytes a
     # token. A dot4 takes four weights; 12 units of 2 SIMDs at 2.7 GHz start one VALU instruction of
     # 32 lanes a cycle each; 310 dispatches of 0.9 us; memory streams at its full speed meanwhile.
-    if (module ~ /^gemv.*\.q4_0$/ && $(at["ldot4"]) > 0 && ($1 !~ / COLS=/ || $1 ~ / COLS=1( |$)/)) {
+    if ($1 ~ /^matmul\.q4_0 .* NC=1 .* AFTER=0 / && $(at["ldot4"]) > 0) {
         turns = 27.01e9 / (4 * $(at["ldot4"]) * $(at["wave"]))
         alu = turns * $(at["valu"]) * ($(at["wave"]) / 32) / (24 * 2.7e9)
         model[++n_model] = sprintf("%-*s %8.1f ms", 48, $1, alu * 1000)
@@ -71,7 +71,7 @@ END {
         printf "%-48s %11s   %s   %s\n", "", "VALU time", "at 73 GB/s    ", "at 89.6 GB/s"
         for (i = 1; i <= n_model; i++) print model[i]
     } else {
-        print "no decode model: no module gemv*.q4_0 with dot4 in its loop"
+        print "no decode model: no matmul.q4_0 of one column with dot4 in its loop"
     }
     print good + 0 " passed, " failed + 0 " failed"
     exit failed > 0 || !good

@@ -4,7 +4,7 @@
  *     scripts/vulkan-env phoenix build/release/tests/rdna3/rdna3 [-a] [PREFIX]
  *
  * A variant is a module with one legal value for each of its spec constants; all combinations
- * are compiled. PREFIX takes only modules whose names begin so; -a prints the assembly too. The
+ * are compiled. Of products those are compiled that vk_shape.c chooses. PREFIX takes only modules whose names begin so; -a prints the assembly too. The
  * null device compiles as the real driver does, and cannot run anything.
  *
  * Statistics come from VK_KHR_pipeline_executable_properties, instruction counts from the
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/vk/vk.h"
 #include "fixtures/vk/gpu.h"
 
 typedef struct counts {
@@ -218,6 +219,41 @@ static bool combination(const gm_vk_shader *s, uint32_t i, uint32_t *values)
     return i == 0;
 }
 
+/* What lowering asks for: columns, planes, blocks of a row (27B's down matrix), what follows. */
+static const gm_vk_product products[] = {
+    {.columns = 1, 1, 672},
+    {.columns = 2, 1, 672},
+    {.columns = 4, 1, 672},
+    {.columns = 8, 1, 672},
+    {.columns = 16, 1, 672},
+    {.columns = 32, 1, 672},
+    {.columns = 2, 2, 672},
+    {.columns = 4, 2, 672},
+    {.columns = 8, 2, 672},
+    {.columns = 16, 2, 672},
+    {.columns = 32, 2, 672},
+    {.columns = 1, 1, 672, .after = GM_VK_AFTER_GELU},
+    {.columns = 2, 1, 672, .after = GM_VK_AFTER_GELU},
+    {.columns = 4, 1, 672, .after = GM_VK_AFTER_GELU},
+    {.columns = 8, 1, 672, .after = GM_VK_AFTER_GELU},
+    {.columns = 16, 1, 672, .after = GM_VK_AFTER_GELU},
+    {.columns = 1, 1, 672, .after = GM_VK_AFTER_NORM},
+    {.columns = 2, 1, 672, .after = GM_VK_AFTER_NORM},
+    {.columns = 2, 2, 672, .after = GM_VK_AFTER_NORM},
+    {.columns = 4, 2, 672, .after = GM_VK_AFTER_NORM},
+};
+
+/* The values of the i-th variant; false past the last. */
+static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values)
+{
+    if (strncmp(s->name, "matmul", 6) != 0) return combination(s, i, values);
+    if (i == sizeof products / sizeof *products) return false;
+    gm_vk_product p = products[i];
+    p.words = gm_vk_block_words((gm_qtype)s->type);
+    gm_vk_shape_product(&p, values);
+    return true;
+}
+
 /* Whether the device has subgroups of the size asked for. */
 static bool fits(const gpu *g, const gm_vk_shader *s, const uint32_t *values)
 {
@@ -242,9 +278,9 @@ int main(int argc, char **argv)
     print_head();
     for (uint32_t i = 0; i < gm_vk_n_shaders; i++) {
         const gm_vk_shader *const s = &gm_vk_shaders[i];
-        uint32_t values[GPU_SPEC_MAX];
+        uint32_t values[GPU_SPEC_MAX > GM_VK_SPECS ? GPU_SPEC_MAX : GM_VK_SPECS];
         if (strncmp(s->name, prefix, strlen(prefix)) != 0) continue;
-        for (uint32_t v = 0; combination(s, v, values); v++) {
+        for (uint32_t v = 0; variant(s, v, values); v++) {
             if (fits(&g, s, values)) print_variant(&g, s, values, with_assembly);
         }
     }

@@ -12,6 +12,7 @@
  *     vk_load.c      ... and their way to the device
  *     vk_kv.c        pages and slots on the device
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
+ *     vk_shape.c     which kernel a product gets
  *     vk_run.c       a step goes in, answers come out
  *     vk_prof.c      how long each kernel takes
  *     vk_roof.c      how fast memory is
@@ -21,15 +22,7 @@
 #include "backend/vk/vk_params.h"
 #include "backend/vk/vk_record.h"
 
-/* How products are shared out, by columns (1, 2, 4, 8); 0: the default. Tuning changes speed only. */
-typedef struct gm_vk_tuning {
-    uint32_t lanes, rows, rounds;             /* of plain products             */
-    uint32_t glu_lanes, glu_rows, glu_rounds; /* of gate and up            */
-    uint32_t x; /* 1 + how columns are read: late, early, shared memory     */
-} gm_vk_tuning;
-
 struct gm_backend {
-    gm_vk_tuning tuning[4]; /* for 1, 2, 4 and 8 columns */
     gm_vk_dev dev;
     gm_vk_pipes pipes;
     gm_workers *workers;
@@ -82,11 +75,13 @@ typedef enum gm_vk_dyn {
 typedef struct gm_vk_grid {
     gm_vk_dyn kind;
     uint32_t x, per;
-    bool walk; /* ATTEND: one workgroup goes through all splits */
+    uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits, 0: none does */
 } gm_vk_grid;
 
 #define GM_VK_GRIDS      32
 #define GM_VK_SPLIT_ROWS 8 /* most rows for which each split of attention is a workgroup */
+#define GM_VK_TAIL_ROWS  2 /* most rows whose norms the product's last workgroup does   */
+#define GM_VK_TURNS_SIZE (2 * 8 * 512) /* bytes before the ops' constants */
 
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
@@ -105,7 +100,7 @@ struct gm_exec {
     gm_vk_buf scratch;
     gm_vk_value *values; /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2]; /* scratch of kernels                    */
-    gm_vk_buf turns; /* of ropes                                              */
+    gm_vk_buf constants; /* turns of ropes; what of an op does not fit in push constants  */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
     uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
     uint32_t max_masks, mask_words;
@@ -132,6 +127,9 @@ gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err);
 void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
                      uint8_t *const planes[GM_VK_PLANES]);
 
+/* Words that a lane holds of a block of 32 weights, as it was read; 0 for plain floats. */
+uint32_t gm_vk_block_words(gm_qtype type);
+
 /* vk_devices.c */
 gm_status gm_vk_device_at(uint32_t index, gm_device_info *out, gm_err *err);
 
@@ -153,6 +151,30 @@ gm_status gm_vk_kv_copy(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_
                         gm_err *err);
 /* The padded length of a head's row in the cache. */
 uint32_t gm_vk_kv_dim(const gm_kv_desc *d);
+
+/* vk_shape.c: the constants of a product's pipeline, in the manifest's order. */
+enum {
+    GM_VK_MM_LANES,
+    GM_VK_MM_ROWS,
+    GM_VK_MM_COLS,
+    GM_VK_MM_ROUNDS,
+    GM_VK_MM_AFTER,
+    GM_VK_MM_TILE,
+    GM_VK_MM_PLANES,
+    GM_VK_MM_COL_GROUPS,
+    GM_VK_MM_BLOCKS,
+};
+typedef struct gm_vk_product {
+    uint32_t columns;  /* of activations, each plane one          */
+    uint32_t planes;   /* 1, or 2 where rows are rounded twice    */
+    uint32_t n_blocks; /* of a row of weights; 0 for plain floats */
+    uint32_t words;    /* of a block: gm_vk_block_words            */
+    uint32_t after;    /* GM_VK_AFTER_* or 0                      */
+} gm_vk_product;
+void gm_vk_shape_product(const gm_vk_product *p, uint32_t spec[GM_VK_SPECS]);
+/* Rows of weights and rows of the input that a workgroup of such a pipeline takes. */
+uint32_t gm_vk_shape_rows(const uint32_t spec[GM_VK_SPECS]);
+uint32_t gm_vk_shape_columns(const uint32_t spec[GM_VK_SPECS]);
 
 /* vk_values.c: finds a place for every value and for scratch; fills ex->values. */
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);

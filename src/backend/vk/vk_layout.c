@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Weights as the kernels want them: planes of codes, high bits, scales and super-block scales, so
  * that neighbouring lanes read neighbouring 16 bytes whatever the format's block is in files (18
- * bytes for q4_0, 210 for q6_K), and bands of sixteen rows, so that a workgroup's rows lie together. shaders/inc/weights.glsl draws the bits; what is
- * written here must be what is read there. The one layout serves products and the embedding.
+ * bytes for q4_0, 210 for q6_K), and bands of sixteen rows, so that a workgroup's rows lie together.
+ * shaders/inc/weights.glsl draws the bits; what is written here must be what is read there. The one layout serves products and the embedding.
  *
  * Formats whose blocks already have their bits in that order are copied; the others are taken apart
  * by their own unpack function and put together again. */
@@ -46,6 +46,12 @@ static const layout *find(gm_qtype type)
         if (table[i].type == type) return &table[i];
     }
     return NULL;
+}
+
+uint32_t gm_vk_block_words(gm_qtype type)
+{
+    const layout *const l = find(type);
+    return l ? l->code_bits + l->high_bits + 1u + (l->super_bytes > 0) : 0;
 }
 
 #define BAND  16u  /* rows of quantised weights that lie together                */

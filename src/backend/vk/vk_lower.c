@@ -3,8 +3,9 @@
  * under way: they differ only in where their step lies. Nothing in a recording depends on a step's
  * contents; what does is read from the step by the kernels, or is a grid that the step brings.
  *
- * A layer of Gemma 3 is eight dispatches: qkv, rope and store, attention, out, norms, gate and up,
- * down, norms. */
+ * A layer of Gemma 3 is five dispatches where a step has one row: qkv; rope, store and attention; out
+ * and norms; gate and up; down and norms. What of these does not fit in push constants lies in
+ * memory. With more rows rope is a kernel of its own, with still more the norms are. */
 
 #include <math.h>
 #include <string.h>
@@ -19,11 +20,12 @@ _Static_assert(sizeof(struct gm_vk_norm) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_matmul) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_rope) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_attend) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_norms) == 80, "as GLSL lays it out");
+_Static_assert(sizeof(struct gm_vk_turn) == 48, "as GLSL lays it out");
 _Static_assert(sizeof(struct gm_vk_draw_params) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(gm_slot_set) == 52 && sizeof(gm_step_row) == 32, "as shaders read them");
 
-#define LANES_ROW     256u /* of kernels that have a row each                        */
-#define SHARED_BLOCKS 800u /* of a column, 40 bytes each, that fit in shared memory  */
+#define LANES_ROW 256u /* of kernels that have a row each                        */
 
 typedef struct lowering {
     gm_exec *ex;
@@ -128,6 +130,14 @@ static gm_status norm_weight(lowering *l, gm_wid w, uint64_t *addr)
     return GM_OK;
 }
 
+/* Constants of an op that lie in memory: the same for every slice. */
+static uint64_t keep(lowering *l, const gm_op *op, const void *data, size_t size)
+{
+    const uint64_t at = GM_VK_TURNS_SIZE + (uint64_t)(op - l->p->ops) * GM_VK_PUSH;
+    memcpy((uint8_t *)l->ex->constants.map + at, data, size);
+    return l->ex->constants.addr + at;
+}
+
 /* Rows of a picked value have a grid that the step brings: none where nobody wants an output. */
 static gm_status grid_of_rows(lowering *l, draft *t, gm_val v, uint32_t x, uint32_t per)
 {
@@ -171,41 +181,47 @@ typedef struct norms {
     const gm_op *add, *next, *pick;
 } norms;
 
+/* What t, which has y, is told to do. */
+static gm_status tell_norms(lowering *l, draft *t, const norms *n, struct gm_vk_norms *to)
+{
+    const gm_val x = n->pick ? n->pick->in[0] : n->add ? n->add->in[0] : n->next->in[0];
+    *to = (struct gm_vk_norms){.x = l->ex->values[x].f32};
+    touches_value(l, t, x, false);
+    if (n->add) {
+        to->dst = l->ex->values[n->add->out].f32;
+        to->eps1 = n->add->norm.eps;
+        to->offset1 = n->add->norm.offset;
+        GM_TRY(norm_weight(l, n->add->norm.weight, &to->w1));
+        touches_value(l, t, n->add->out, true);
+    }
+    if (n->next) {
+        const gm_vk_value *const h = &l->ex->values[n->next->out];
+        to->h = h->f32;
+        to->q = h->q;
+        to->meta = h->meta;
+        to->plane = plane_of(l, n->next->out);
+        to->eps2 = n->next->norm.eps;
+        to->offset2 = n->next->norm.offset;
+        GM_TRY(norm_weight(l, n->next->norm.weight, &to->w2));
+        touches_value(l, t, n->next->out, true);
+    }
+    return GM_OK;
+}
+
 static gm_status lower_norms(lowering *l, const norms *n)
 {
-    const gm_op *const first = n->add ? n->add : n->next;
-    const gm_val x = n->pick ? n->pick->in[0] : first->in[0], out = first->out;
+    const gm_val out = n->add ? n->add->out : n->next->out;
     draft t = draft_of("norm", GM_VK_NO_TYPE);
     struct gm_vk_norm push = {
         .head = step_at(l, 0),
         .outs = step_at(l, l->ex->outs_off),
-        .x = l->ex->values[x].f32,
         .n_cols = l->p->vals[out].cols,
-        .flags = rows_flag(l, out),
+        .flags = rows_flag(l, out) | (n->pick ? GM_VK_NORM_PICK : 0),
     };
-    touches_value(l, &t, x, false);
-    if (n->pick) push.flags |= GM_VK_NORM_PICK;
+    GM_TRY(tell_norms(l, &t, n, &push.n));
     if (n->add) {
-        push.flags |= GM_VK_NORM_ADD;
         push.y = l->ex->values[n->add->in[1]].f32;
-        push.dst = l->ex->values[n->add->out].f32;
-        push.eps1 = n->add->norm.eps;
-        push.offset1 = n->add->norm.offset;
-        GM_TRY(norm_weight(l, n->add->norm.weight, &push.w1));
         touches_value(l, &t, n->add->in[1], false);
-        touches_value(l, &t, n->add->out, true);
-    }
-    if (n->next) {
-        const gm_vk_value *const h = &l->ex->values[n->next->out];
-        push.flags |= GM_VK_NORM_NEXT;
-        push.h = h->f32;
-        push.q = h->q;
-        push.meta = h->meta;
-        push.plane = plane_of(l, n->next->out);
-        push.eps2 = n->next->norm.eps;
-        push.offset2 = n->next->norm.offset;
-        GM_TRY(norm_weight(l, n->next->norm.weight, &push.w2));
-        touches_value(l, &t, n->next->out, true);
     }
     t.spec[0] = push.n_cols > 4 * LANES_ROW ? 512 : LANES_ROW;
     t.spec[1] = (push.n_cols + 4 * t.spec[0] - 1) / (4 * t.spec[0]);
@@ -272,42 +288,19 @@ static gm_status lower_output(lowering *l, const gm_op *op)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* spec constants of matmul */
-enum { LANES, ROWS, COLS, ROUNDS, GLU, TILE, PLANES, COLUMN, BLOCKS };
-
-/* Who does how much. Eight lanes share a row; the numbers are tuned, the bits do not change. */
-static void shape_product(const lowering *l, draft *t, uint32_t columns, uint32_t n_blocks,
-                          bool glu)
-{
-    const uint32_t per = (n_blocks + 7) / 8, size = columns > 4 ? 3 : columns > 2 ? 2 : columns - 1;
-    const gm_vk_tuning *const tuned = &l->ex->be->tuning[size];
-    const uint32_t lanes = glu ? tuned->glu_lanes : tuned->lanes;
-    const uint32_t rows = glu ? tuned->glu_rows : tuned->rows;
-    const uint32_t rounds = glu ? tuned->glu_rounds : tuned->rounds;
-    /* 32 results of gate and up are a block of int8, which one workgroup has to have. */
-    t->spec[LANES] = lanes ? lanes : glu && size == 0 ? 256 : 128;
-    t->spec[ROWS] = rows ? rows : size == 0 ? 1 : 2;
-    t->spec[COLS] = 1u << size;
-    t->spec[ROUNDS] = size == 0 && !glu ? 4 : size == 3 && glu ? 1 : 2;
-    if (rounds) t->spec[ROUNDS] = rounds;
-    if (t->spec[ROUNDS] > per) t->spec[ROUNDS] = per ? per : 1;
-    t->spec[GLU] = glu;
-    /* A column of up to 32 KiB is read into shared memory; two are asked for early. */
-    t->spec[COLUMN] = size == 0 && n_blocks <= SHARED_BLOCKS ? 2 : size <= 1 ? 1 : 0;
-    if (tuned->x && (tuned->x < 3 || t->spec[COLUMN] == 2)) t->spec[COLUMN] = tuned->x - 1;
-    t->spec[BLOCKS] = t->spec[COLUMN] == 2 && n_blocks ? n_blocks : 1;
-    t->spec[TILE] = glu ? t->spec[COLS] * t->spec[LANES] / 8 * t->spec[ROWS] : 1;
-}
-
-static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *w, bool glu,
+static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *w, uint32_t after,
                            struct gm_vk_matmul *push)
 {
     const uint32_t n_int8 = op->num.act[0], planes = n_int8 ? n_int8 : 1;
     const gm_val in = op->in[0];
     draft t = draft_of(n_int8 ? "matmul" : "matmul_float", (int32_t)w->type->id);
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
-    shape_product(l, &t, rows_of(l, in) * planes, n_int8 ? n_cols / GM_VK_BLOCK : 0, glu);
-    t.spec[PLANES] = planes;
+    const gm_vk_product shape = {.columns = rows_of(l, in) * planes,
+                                 .planes = planes,
+                                 .n_blocks = n_int8 ? n_cols / GM_VK_BLOCK : 0,
+                                 .words = gm_vk_block_words(w->type->id),
+                                 .after = after};
+    gm_vk_shape_product(&shape, t.spec);
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -321,12 +314,25 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     return t;
 }
 
-/* Up to three products of one input with weights of one type, side by side in a dispatch. */
-static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n)
+/* Four tiles of columns side by side keep a prompt's weights from being read for each, and their
+ * activations (128 columns of 27B: 860 KB, or a part of it where rows are longer) in a small cache. */
+static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
+                             struct gm_vk_matmul *push)
+{
+    const uint32_t columns = gm_vk_shape_columns(t->spec), rows = rows_of(l, in);
+    push->side = rows > 3 * columns ? 2 : rows > columns ? 1 : 0;
+    GM_TRY(grid_of_rows(l, t, in, wgs << push->side, columns << push->side));
+    return put(l, t, push, sizeof *push);
+}
+
+/* Up to three products of one input with weights of one type, side by side in a dispatch; what
+ * follows a single one may be done by its last workgroup. */
+static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after)
 {
     struct gm_vk_matmul push;
-    draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]], false, &push);
-    const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS];
+    draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]],
+                            after ? GM_VK_AFTER_NORM : 0, &push);
+    const uint32_t per = gm_vk_shape_rows(t.spec);
     uint32_t wgs = 0;
     for (uint32_t i = 0; i < n; i++) {
         push.w[i] = l->ex->w->addr[ops[i].weight[0]];
@@ -336,8 +342,14 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n)
         if (i + 1 < n) push.wg_end[i] = wgs;
         touches_value(l, &t, ops[i].out, true);
     }
-    GM_TRY(grid_of_rows(l, &t, ops[0].in[0], wgs, t.spec[COLS] / t.spec[PLANES]));
-    return put(l, &t, &push, sizeof push);
+    if (after) {
+        struct gm_vk_norms told;
+        GM_TRY(tell_norms(l, &t, after, &told));
+        push.norms = keep(l, ops, &told, sizeof told);
+        push.arrived = l->ex->arrived;
+        touches(&t, push.arrived, 4, true);
+    }
+    return put_product(l, &t, ops[0].in[0], wgs, &push);
 }
 
 /* Runs of equal types share a dispatch. */
@@ -348,7 +360,7 @@ static gm_status lower_siblings(lowering *l, const gm_op *ops, uint32_t n)
         for (end = first + 1; end < n; end++) {
             if (l->p->weights.at[ops[end].weight[0]].type != type) break;
         }
-        GM_TRY(lower_products(l, ops + first, end - first));
+        GM_TRY(lower_products(l, ops + first, end - first, NULL));
     }
     return GM_OK;
 }
@@ -362,15 +374,13 @@ static gm_status lower_mixed_gate(lowering *l, const gm_op *op)
         struct gm_vk_matmul push;
         gm_op one = *op;
         one.num.act[0] = op->num.act[i];
-        draft t = product_draft(l, &one, &l->p->weights.at[op->weight[i]], false, &push);
-        const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS];
+        draft t = product_draft(l, &one, &l->p->weights.at[op->weight[i]], 0, &push);
+        const uint32_t per = gm_vk_shape_rows(t.spec);
         push.w[0] = l->ex->w->addr[op->weight[i]];
         push.dst[0] = l->ex->wide[i];
         push.n_rows[0] = cols;
         touches(&t, l->ex->wide[i], size, true);
-        GM_TRY(
-            grid_of_rows(l, &t, op->in[0], (cols + per - 1) / per, t.spec[COLS] / t.spec[PLANES]));
-        GM_TRY(put(l, &t, &push, sizeof push));
+        GM_TRY(put_product(l, &t, op->in[0], (cols + per - 1) / per, &push));
     }
     const gm_vk_value *const out = &l->ex->values[op->out];
     draft t = draft_of("rows", GM_VK_NO_TYPE);
@@ -391,9 +401,9 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     const gm_tensor *const gate = &l->p->weights.at[op->weight[0]];
     if (gate->type != l->p->weights.at[op->weight[1]].type) return lower_mixed_gate(l, op);
     struct gm_vk_matmul push;
-    draft t = product_draft(l, op, gate, true, &push);
+    draft t = product_draft(l, op, gate, GM_VK_AFTER_GELU, &push);
     const gm_vk_value *const out = &l->ex->values[op->out];
-    const uint32_t per = t.spec[LANES] / 8 * t.spec[ROWS], rows = l->p->vals[op->out].cols;
+    const uint32_t per = gm_vk_shape_rows(t.spec), rows = l->p->vals[op->out].cols;
     push.w[0] = l->ex->w->addr[op->weight[0]];
     push.w[1] = l->ex->w->addr[op->weight[1]];
     push.n_rows[0] = push.n_rows[1] = rows;
@@ -401,8 +411,7 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     push.dst[1] = out->q;
     push.dst[2] = out->meta;
     touches_value(l, &t, op->out, true);
-    GM_TRY(grid_of_rows(l, &t, op->in[0], (rows + per - 1) / per, t.spec[COLS] / t.spec[PLANES]));
-    return put(l, &t, &push, sizeof push);
+    return put_product(l, &t, op->in[0], (rows + per - 1) / per, &push);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -418,13 +427,13 @@ static uint64_t turns_of(lowering *l, const gm_rope *rope, uint32_t head_dim)
         if (op->rope.theta == rope->theta && op->rope.factor == rope->factor) break;
         at = at ? at : head_dim / 2; /* Gemma 3 has two ropes */
     }
-    uint64_t *const table = (uint64_t *)(void *)ex->turns.map + at;
+    uint64_t *const table = (uint64_t *)(void *)ex->constants.map + at;
     for (uint32_t i = 0; i < head_dim / 2; i++) {
         const double step = pow((double)rope->theta, -2.0 * i / head_dim) / (double)rope->factor;
         const double turn = step / (2 * acos(-1));
         table[i] = (uint64_t)ldexp(turn - floor(turn), 64);
     }
-    return ex->turns.addr + at * 8;
+    return ex->constants.addr + at * 8;
 }
 
 static uint32_t layer_off(const gm_kvmem *kv, uint32_t layer)
@@ -432,48 +441,60 @@ static uint32_t layer_off(const gm_kvmem *kv, uint32_t layer)
     return (uint32_t)(kv->slots.layer_index[layer] * kv->layer_size / 16);
 }
 
-/* Heads of q and k normed and turned, k and v stored; any of the three may be missing. */
+/* Heads of q and k normed and turned, k and v stored; q and k, or k and the cache may be missing. */
 typedef struct heads {
     const gm_op *q, *k, *cache;
 } heads;
 
+/* What t is told of the heads: all but what follows from the step, and q. */
+static gm_status tell_turn(lowering *l, draft *t, const heads *h, struct gm_vk_turn *to)
+{
+    const gm_exec *const ex = l->ex;
+    *to = (struct gm_vk_turn){0};
+    if (h->q) {
+        const gm_tensor *const w = &l->p->weights.at[h->q->norm.weight];
+        to->eps = h->q->norm.eps;
+        to->offset = h->q->norm.offset;
+        to->turns = turns_of(l, &h->q->rope, (uint32_t)gm_tensor_cols(w));
+        GM_TRY(norm_weight(l, h->q->norm.weight, &to->q_norm));
+        touches_value(l, t, h->q->in[0], false);
+    }
+    if (h->k) GM_TRY(norm_weight(l, h->k->norm.weight, &to->k_norm));
+    if (h->cache) {
+        const gm_val k = h->k ? h->k->in[0] : h->cache->in[0], v = h->cache->in[1];
+        to->k = ex->values[k].f32;
+        to->v = ex->values[v].f32;
+        touches_value(l, t, k, false);
+        touches_value(l, t, v, false);
+        touches(t, ex->kv->tables.addr, ex->kv->tables.size, false);
+        touches_cache(t, h->cache->layer, true);
+    }
+    return GM_OK;
+}
+
 static gm_status lower_heads(lowering *l, const heads *h)
 {
     gm_exec *const ex = l->ex;
-    const gm_op *const norm = h->q ? h->q : h->k;
     draft t = draft_of("rope", GM_VK_NO_TYPE);
     struct gm_vk_rope push = {.head = step_at(l, 0), .rows = step_at(l, ex->rows_off)};
-    if (norm) {
-        push.flags |= GM_VK_ROPE_NORM;
-        push.eps = norm->norm.eps;
-        push.offset = norm->norm.offset;
-        push.head_dim = (uint32_t)gm_tensor_cols(&l->p->weights.at[norm->norm.weight]);
-        push.turns = turns_of(l, &norm->rope, push.head_dim);
-    }
+    GM_TRY(tell_turn(l, &t, h, &push.t));
     if (h->q) {
+        const gm_tensor *const w = &l->p->weights.at[h->q->norm.weight];
+        push.flags |= GM_VK_ROPE_NORM | rows_flag(l, h->q->out);
+        push.head_dim = (uint32_t)gm_tensor_cols(w);
         push.q = ex->values[h->q->in[0]].f32;
         push.q_out = ex->values[h->q->out].f32;
         push.n_head = l->p->vals[h->q->out].cols / push.head_dim;
-        push.flags |= rows_flag(l, h->q->out);
-        GM_TRY(norm_weight(l, h->q->norm.weight, &push.q_norm));
-        touches_value(l, &t, h->q->in[0], false);
         touches_value(l, &t, h->q->out, true);
     }
-    if (h->k) GM_TRY(norm_weight(l, h->k->norm.weight, &push.k_norm));
     if (h->cache) {
-        const gm_val k = h->k ? h->k->in[0] : h->cache->in[0], v = h->cache->in[1];
-        push.flags |= GM_VK_ROPE_STORE | h->cache->attn.class << 8 | rows_flag(l, k);
-        push.k = ex->values[k].f32;
-        push.v = ex->values[v].f32;
+        push.flags |=
+            h->cache->attn.class << 8 | rows_flag(l, h->k ? h->k->in[0] : h->cache->in[0]);
         push.head_dim = h->cache->attn.head_dim;
         push.n_kv_head = h->cache->attn.n_kv_head;
         push.tables = ex->kv->tables.addr;
         push.table_len = ex->kv->slots.desc.table_len;
         push.layer_off = layer_off(ex->kv, h->cache->layer);
-        touches_value(l, &t, k, false);
-        touches_value(l, &t, v, false);
-        touches(&t, ex->kv->tables.addr, ex->kv->tables.size, false);
-        touches_cache(&t, h->cache->layer, true);
     }
     t.spec[0] = 64;
     t.spec[1] = (push.head_dim + 31) / 32 * 32;
@@ -483,17 +504,18 @@ static gm_status lower_heads(lowering *l, const heads *h)
     return put(l, &t, &push, sizeof push);
 }
 
-static gm_status lower_attend(lowering *l, const gm_op *op)
+/* With heads, attention of a single row norms, turns and stores them first. */
+static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
 {
     gm_exec *const ex = l->ex;
     const gm_kv_desc *const d = &ex->kv->slots.desc;
     const gm_vk_value *const out = &ex->values[op->out];
     const bool walk = ex->bucket.rows > GM_VK_SPLIT_ROWS, rounds = op->attn.head_dim % 32 == 0;
     draft t = draft_of("attend", GM_VK_NO_TYPE);
-    const struct gm_vk_attend push = {
+    struct gm_vk_attend push = {
         .head = step_at(l, 0),
         .rows = step_at(l, ex->rows_off),
-        .q = ex->values[op->in[0]].f32,
+        .q = ex->values[h ? h->q->in[0] : op->in[0]].f32,
         .tables = ex->kv->tables.addr,
         .dst = out->f32,
         .dstq = rounds ? out->q : 0,
@@ -516,8 +538,15 @@ static gm_status lower_attend(lowering *l, const gm_op *op)
     t.spec[2] = gm_vk_kv_dim(d);
     t.spec[3] = walk;
     t.spec[4] = d->type;
-    touches_value(l, &t, op->in[0], false);
-    touches_cache(&t, op->layer, false);
+    t.spec[5] = h != NULL;
+    if (h) {
+        struct gm_vk_turn told;
+        GM_TRY(tell_turn(l, &t, h, &told));
+        push.turn = keep(l, op, &told, sizeof told);
+    } else {
+        touches_value(l, &t, op->in[0], false);
+        touches_cache(&t, op->layer, false);
+    }
     touches_value(l, &t, op->out, true);
     touches(&t, ex->parts, 4, true);
     touches(&t, ex->arrived, 4, true);
@@ -525,7 +554,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op)
                       (gm_vk_grid){.kind = GM_VK_DYN_ATTEND,
                                    .x = op->attn.n_kv_head,
                                    .per = op->attn.class,
-                                   .walk = walk}));
+                                   .walk = walk ? GM_VK_TILE_ROWS(t.spec[1], t.spec[2]) : 0}));
     GM_TRY(put(l, &t, &push, sizeof push));
     return out->q && !rounds ? lower_round(l, op->out) : GM_OK;
 }
@@ -603,10 +632,10 @@ static gm_status lower_op(lowering *l, const gm_op *op)
     case GM_OP_INPUT_GIVEN: return lower_input(l, op);
     case GM_OP_NORM: return lower_norms(l, &(norms){.next = op});
     case GM_OP_NORM_ADD: return lower_norms(l, &(norms){.add = op});
-    case GM_OP_MATMUL: return lower_products(l, op, 1);
+    case GM_OP_MATMUL: return lower_products(l, op, 1, NULL);
     case GM_OP_NORM_ROPE: return lower_heads(l, &(heads){.q = op});
     case GM_OP_CACHE: return lower_heads(l, &(heads){.cache = op});
-    case GM_OP_ATTEND: return lower_attend(l, op);
+    case GM_OP_ATTEND: return lower_attend(l, op, NULL);
     case GM_OP_GATE_UP_GELU: return lower_gate(l, op);
     case GM_OP_PICK_ROWS:
     case GM_OP_SOFTCAP: return lower_elementwise(l, op);
@@ -629,6 +658,13 @@ static bool turns_alike(const gm_op *q, const gm_op *k)
 static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32_t *taken)
 {
     const gm_opkind second = left > 1 ? ops[1].kind : 0;
+    if (ops[0].kind == GM_OP_MATMUL && second == GM_OP_NORM_ADD && ops[1].in[1] == ops[0].out &&
+        rows_of(l, ops[0].out) <= GM_VK_TAIL_ROWS &&
+        l->p->vals[ops[0].out].cols % GM_VK_BLOCK == 0) {
+        const bool next = left > 2 && ops[2].kind == GM_OP_NORM && ops[2].in[0] == ops[1].out;
+        *taken = next ? 3 : 2;
+        return lower_products(l, ops, 1, &(norms){&ops[1], next ? &ops[2] : NULL, NULL});
+    }
     *taken = 2;
     if (ops[0].kind == GM_OP_NORM_ADD && second == GM_OP_NORM && ops[1].in[0] == ops[0].out)
         return lower_norms(l, &(norms){.add = &ops[0], .next = &ops[1]});
@@ -638,8 +674,12 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
     if (ops[0].kind == GM_OP_MATMUL && second == GM_OP_MATMUL && left == 3)
         return lower_siblings(l, ops, 3);
     if (ops[0].kind == GM_OP_NORM_ROPE && second == GM_OP_NORM_ROPE && left == 4 &&
-        turns_alike(&ops[0], &ops[1]) && ops[2].in[0] == ops[1].out && ops[3].in[0] == ops[0].out)
-        return lower_heads(l, &(heads){&ops[0], &ops[1], &ops[2]});
+        turns_alike(&ops[0], &ops[1]) && ops[2].in[0] == ops[1].out && ops[3].in[0] == ops[0].out) {
+        const heads all = {&ops[0], &ops[1], &ops[2]};
+        if (l->ex->bucket.rows > 1) return lower_heads(l, &all);
+        *taken = 4;
+        return lower_attend(l, &ops[3], &all);
+    }
     *taken = 1;
     GM_TRY(lower_op(l, ops));
     const gm_val v = ops->out;

@@ -8,16 +8,18 @@
  * A GM_ADDR is a device address. */
 
 #ifdef GM_GLSL
-#define GM_U32  uint
-#define GM_I32  int
-#define GM_F32  float
-#define GM_ADDR uint64_t
+#define GM_U32          uint
+#define GM_I32          int
+#define GM_F32          float
+#define GM_ADDR         uint64_t
+#define GM_STRUCT(name) name
 #else
 #include <stdint.h>
-#define GM_U32  uint32_t
-#define GM_I32  int32_t
-#define GM_F32  float
-#define GM_ADDR uint64_t
+#define GM_U32          uint32_t
+#define GM_I32          int32_t
+#define GM_F32          float
+#define GM_ADDR         uint64_t
+#define GM_STRUCT(name) struct name
 #endif
 
 #define GM_VK_BLOCK 32  /* values of one int8 activation block              */
@@ -74,51 +76,71 @@ struct gm_vk_embed {
     GM_U32 flags;
 };
 
-#define GM_VK_NORM_ADD  2 /* x + norm(y), kept in dst            */
-#define GM_VK_NORM_NEXT 4 /* then the norm of that, to h and q   */
-#define GM_VK_NORM_PICK 8 /* row i of x is the row of output i   */
-struct gm_vk_norm {
-    GM_ADDR head, outs;
-    GM_ADDR x, y;       /* [n, cols]                        */
-    GM_ADDR w1, w2;     /* of the first and the second norm */
-    GM_ADDR dst;        /* [n, cols], or 0                  */
+/* x + norm(y), kept in dst, and then the norm of that, to h and q; one of the two may be missing. */
+struct gm_vk_norms {
+    GM_ADDR x, dst;     /* [n, cols]                                                      */
+    GM_ADDR w1, w2;     /* of the first and the second norm, 0 where it is missing        */
     GM_ADDR h, q, meta; /* the result as float32 and as int8, each 0 where nobody wants it */
     GM_F32 eps1, offset1, eps2, offset2;
-    GM_U32 n_cols, flags;
     GM_U32 plane, pad;
 };
 
+#define GM_VK_NORM_PICK 8 /* row i of x is the row of output i */
+struct gm_vk_norm {
+    GM_ADDR head, outs;
+    GM_ADDR y; /* [n, cols] */
+    GM_STRUCT(gm_vk_norms) n;
+    GM_U32 n_cols, flags;
+};
+
+/* What a product does with its results; a constant of its pipelines. */
+#define GM_VK_AFTER_GELU 1 /* gelu(gate) * up                                              */
+#define GM_VK_AFTER_NORM 2 /* the last workgroup does `norms` with one matrix' results as y */
 struct gm_vk_matmul {
     GM_ADDR head;
     GM_ADDR x, meta; /* int8 and its scales, or float32 and 0                           */
     GM_ADDR w[3];    /* up to three matrices of one type and width; gate and up          */
     GM_ADDR dst[3];  /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
+    GM_ADDR norms;   /* a gm_vk_norms in memory                                         */
+    GM_ADDR arrived; /* a word: workgroups that have finished, 0 between dispatches      */
     GM_U32 n_rows[3];
     GM_U32 wg_end[2]; /* workgroups before the second and before the third matrix         */
     GM_U32 n_cols;    /* of the weights                                                   */
     GM_U32 flags;
     GM_U32 plane; /* of x; what gate and up give is rounded once                      */
+    GM_U32 side;  /* 2^side tiles of columns follow each other before the next rows     */
+    GM_U32 pad;
 };
 
-#define GM_VK_ROPE_NORM  2 /* heads are normed and rotated; else only stored */
-#define GM_VK_ROPE_STORE 4 /* k and v go to the cache                        */
-struct gm_vk_rope {
-    GM_ADDR head, rows, q, k, v;
-    GM_ADDR q_out, k_out;   /* float32, or 0                          */
+/* Heads of a row that are normed and turned. */
+struct gm_vk_turn {
+    GM_ADDR k, v;           /* as their products give them            */
     GM_ADDR q_norm, k_norm; /* weights                                */
     GM_ADDR turns;          /* [head_dim / 2] 64-bit parts of a turn  */
+    GM_F32 eps, offset;     /* of both norms                          */
+};
+
+#define GM_VK_ROPE_NORM 2 /* heads are normed and rotated; else k and v are only stored */
+struct gm_vk_rope {
+    GM_ADDR head, rows, q;
+    GM_ADDR q_out;
+    GM_STRUCT(gm_vk_turn) t;
     GM_ADDR tables;
-    GM_F32 eps, offset; /* of both norms                          */
     GM_U32 n_head, n_kv_head, head_dim;
     GM_U32 table_len, layer_off; /* of the layer in a page, in units of 16 bytes */
     GM_U32 flags;                /* and the class in bit 8                       */
 };
 
+/* Rows that a workgroup of attention walks at once: a lane's sums are registers, and its heads,
+ * dim floats each and g to a row, are shared memory. */
+#define GM_VK_WALK_HEADS(dim)   ((dim) <= 128u ? 8u : (dim) <= 256u ? 4u : 2u)
+#define GM_VK_TILE_ROWS(g, dim) (GM_VK_WALK_HEADS(dim) > (g) ? GM_VK_WALK_HEADS(dim) / (g) : 1u)
 struct gm_vk_attend {
     GM_ADDR rows, q, tables;
     GM_ADDR dst, dstq, meta; /* float32 and int8, each 0 where nobody wants it   */
     GM_ADDR parts, arrived;  /* partial results; workgroups that have finished   */
     GM_ADDR head;
+    GM_ADDR turn; /* a gm_vk_turn in memory, where q, k and v are as their products give them */
     GM_U32 n_head, n_kv_head, head_dim;
     GM_U32 table_len, layer_off, max_splits;
     GM_U32 class_of;

@@ -74,7 +74,8 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->top, (size_t)ex->bucket.outs * GM_TOP_MAX, sizeof *ex->top, "results",
                         err));
     GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
-    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->turns, 2 * 8 * 512, GM_VK_STEP, "angles", err));
+    const uint64_t constants = GM_VK_TURNS_SIZE + (uint64_t)ex->plan->n_ops * GM_VK_PUSH;
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->constants, constants, GM_VK_STEP, "constants", err));
     GM_TRY(gm_vk_values_place(ex, err));
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, &ex->slice[i], err));
@@ -118,7 +119,7 @@ void gm_vk_drop(gm_exec *ex)
         gm_vk_buf_free(d, &ex->slice[i].result);
     }
     gm_vk_buf_free(d, &ex->scratch);
-    gm_vk_buf_free(d, &ex->turns);
+    gm_vk_buf_free(d, &ex->constants);
     gm_mem_free(ex->values);
     gm_mem_free(ex->out);
     gm_mem_free(ex->top);
@@ -213,7 +214,7 @@ static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
         } else if (g->kind == GM_VK_DYN_ATTEND) {
             grid[0] = g->x;
             grid[1] = g->walk ? 1 : most_splits(s, g->per);
-            grid[2] = s->n_rows;
+            grid[2] = g->walk ? (s->n_rows + g->walk - 1) / g->walk : s->n_rows;
         }
         put(w, ex->grids_off + 16ull * i, grid, sizeof grid);
     }

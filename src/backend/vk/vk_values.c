@@ -142,7 +142,7 @@ static gm_status place_scratch(placer *pl, gm_err *err)
 {
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
-    uint64_t parts = 0, arrived = 0, adjusted = 0, wide = 0;
+    uint64_t parts = 0, arrived = 4, adjusted = 0, wide = 0;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
         const uint64_t rows = ex->bucket.rows;

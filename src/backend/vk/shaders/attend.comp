@@ -1,191 +1,87 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
-// Attention of one row and one KV head over its visible cells, in splits of 128 by absolute
+// Attention of rows and one KV head over their visible cells, in splits of 128 by absolute
 // position, for all G query heads that share the KV head.
 //
 // A split gives a maximum, a sum and a vector for each head; splits are folded in order. With few
 // rows each split is a workgroup, and the one that finishes last folds them all (WALK 0); with many
-// rows one workgroup walks its splits (WALK 1). Both compute the same bits.
+// rows a workgroup walks the splits of T rows, reading a cell once for all that see it (WALK 1).
+// What a row does not see adds nothing, and who adds what follows from a cell's place in its split:
+// both compute the same bits.
+//
+// A step of one row needs no kernel for its heads (TURN 1): every workgroup norms and turns its q,
+// and the one whose split has the row's own cell does so with k and stores k and v before it looks.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
 #include "inc/cells.glsl"
+#include "inc/last.glsl"
 
 layout(constant_id = ID_G) const uint G = 1;
-layout(constant_id = ID_DIM) const uint DIM = 64; // head_dim padded to whole units of the cache
+layout(constant_id = ID_TURN) const uint TURN = 0;
 layout(constant_id = ID_WALK) const uint WALK = 0;
-#define KEYS 4 // cells that a lane has on their way at once
+layout(constant_id = ID_DIM) const uint DIM = 64; // floats of a head: its length, padded
+const uint T = WALK == 1 ? GM_VK_TILE_ROWS(G, DIM) : 1; // rows
+const uint E = T * G;                                   // heads of q, row by row
+const uint HEADS = E + 2 * TURN;                        // and of k and v
+#include "inc/heads.glsl"
+
 #define NEGATIVE_INF uintBitsToFloat(0xff800000u)
 
 layout(push_constant, std430) uniform Push { gm_vk_attend p; };
 
-shared float query[G * DIM];
-shared float weight[G * GM_VK_SPLIT];
-shared float piece[GM_VK_SPLIT * 8];
-shared float part[G * DIM], part_max[G], part_sum[G]; // of one split
-shared float whole[G * DIM], whole_max[G], whole_sum[G];
-shared uint n_arrived;
+#include "inc/attend_split.glsl"
 
-uint64_t cells_of(StepRow row, uint pos, uint which)
-{
-    const uint64_t page =
-        A1(p.tables).v[(row.slot * 2 + p.class_of) * p.table_len + pos / GM_VK_PAGE];
-    return page + uint64_t(p.layer_off) * 16 +
-           (which * p.n_kv_head + gl_WorkGroupID.x) * head_size(p.head_dim);
-}
+shared float whole[E * DIM], whole_max[E], whole_sum[E];
 
-// Scores of cells [lo, lo + n): eight lanes a cell.
-void scores(StepRow row, uint lo, uint n)
-{
-    const uint lane = gl_SubgroupInvocationID & 7, n_groups = gl_WorkGroupSize.x / 8;
-    const uint group = gl_SubgroupID * (gl_SubgroupSize / 8) + gl_SubgroupInvocationID / 8;
-    const uint units = DIM / 8;
-    for (uint k = group; k < n; k += n_groups * KEYS) {
-        float dots[KEYS * G];
-        [[unroll]] for (uint i = 0; i < KEYS * G; i++)
-            dots[i] = 0;
-        for (uint u = lane; u < units; u += 8) {
-            float x[KEYS][8];
-            [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                const uint pos = lo + min(k + i * n_groups, n - 1);
-                cell_load(cells_of(row, pos, 0), pos % GM_VK_PAGE, u, units, x[i]);
-            }
-            [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                [[unroll]] for (uint g = 0; g < G; g++) {
-                    [[unroll]] for (uint j = 0; j < 8; j++)
-                        dots[i * G + g] += query[g * DIM + u * 8 + j] * x[i][j];
-                }
-            }
-        }
-        [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            [[unroll]] for (uint g = 0; g < G; g++) {
-                float d = dots[i * G + g];
-                d += subgroupShuffleXor(d, 4);
-                d += subgroupShuffleXor(d, 2);
-                d += subgroupShuffleXor(d, 1);
-                if (lane == 0 && k + i * n_groups < n)
-                    weight[g * GM_VK_SPLIT + k + i * n_groups] = d * p.scale;
-            }
-        }
-    }
-    barrier();
-}
-
-// Scores become weights: a subgroup a head, in turn, so that heads need no barrier among them.
-void soften(uint n)
-{
-    for (uint g = gl_SubgroupID; g < G; g += gl_NumSubgroups) {
-        float m = NEGATIVE_INF, sum = 0;
-        for (uint t = gl_SubgroupInvocationID; t < n; t += gl_SubgroupSize)
-            m = max(m, weight[g * GM_VK_SPLIT + t]);
-        m = subgroupMax(m);
-        for (uint t = gl_SubgroupInvocationID; t < n; t += gl_SubgroupSize) {
-            const float e = gm_exp(weight[g * GM_VK_SPLIT + t] - m);
-            weight[g * GM_VK_SPLIT + t] = e;
-            sum += e;
-        }
-        sum = subgroupAdd(sum);
-        if (subgroupElect()) {
-            part_max[g] = m;
-            part_sum[g] = sum;
-        }
-    }
-    barrier();
-}
-
-// Weighted sums of V. An invocation has one unit of eight values and every n_sets-th cell.
-void mix(StepRow row, uint lo, uint n)
-{
-    const uint units = DIM / 8, n_sets = gl_WorkGroupSize.x / units;
-    const uint unit = gl_LocalInvocationIndex % units, set = gl_LocalInvocationIndex / units;
-    float sums[G * 8];
-    [[unroll]] for (uint i = 0; i < G * 8; i++)
-        sums[i] = 0;
-    for (uint k = set; k < n && set < n_sets; k += n_sets * KEYS) {
-        float x[KEYS][8];
-        [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            const uint pos = lo + min(k + i * n_sets, n - 1);
-            cell_load(cells_of(row, pos, 1), pos % GM_VK_PAGE, unit, units, x[i]);
-        }
-        [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            if (k + i * n_sets >= n) break;
-            [[unroll]] for (uint g = 0; g < G; g++) {
-                const float w = weight[g * GM_VK_SPLIT + k + i * n_sets];
-                [[unroll]] for (uint j = 0; j < 8; j++)
-                    sums[g * 8 + j] += w * x[i][j];
-            }
-        }
-    }
-    [[unroll]] for (uint g = 0; g < G; g++) {
-        barrier();
-        if (set < n_sets) {
-            [[unroll]] for (uint j = 0; j < 8; j++)
-                piece[set * DIM + unit * 8 + j] = sums[g * 8 + j];
-        }
-        barrier();
-        for (uint d = gl_LocalInvocationIndex; d < DIM; d += gl_WorkGroupSize.x) {
-            float sum = piece[d];
-            for (uint i = 1; i < n_sets; i++)
-                sum += piece[i * DIM + d];
-            part[g * DIM + d] = sum;
-        }
-    }
-    barrier();
-}
-
-void split(StepRow row, uint s)
-{
-    const uint lo = max(row.first[p.class_of], s * GM_VK_SPLIT);
-    const uint hi = min(row.last[p.class_of], s * GM_VK_SPLIT + GM_VK_SPLIT - 1);
-    scores(row, lo, hi - lo + 1);
-    soften(hi - lo + 1);
-    mix(row, lo, hi - lo + 1);
-}
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Turn { gm_vk_turn v; };
 
 void fold_begin()
 {
-    for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
+    for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x)
         whole[i] = 0;
-    if (gl_LocalInvocationIndex < G) {
+    if (gl_LocalInvocationIndex < E) {
         whole_max[gl_LocalInvocationIndex] = NEGATIVE_INF;
         whole_sum[gl_LocalInvocationIndex] = 0;
     }
     barrier();
 }
 
-// Adds the split in `part` to the whole.
+// Adds the split in `part` to the whole of heads that see something of it.
 void fold()
 {
-    for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x) {
+    for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x) {
+        if (part_sum[i / DIM] == 0) continue;
         const float m = max(whole_max[i / DIM], part_max[i / DIM]);
         precise const float sum = whole[i] * gm_exp(whole_max[i / DIM] - m) +
                                   part[i] * gm_exp(part_max[i / DIM] - m);
         whole[i] = sum;
     }
     barrier();
-    const uint g = gl_LocalInvocationIndex;
-    if (g < G) {
-        const float m = max(whole_max[g], part_max[g]);
+    const uint e = gl_LocalInvocationIndex;
+    if (e < E && part_sum[e] != 0) {
+        const float m = max(whole_max[e], part_max[e]);
         precise const float sum =
-            whole_sum[g] * gm_exp(whole_max[g] - m) + part_sum[g] * gm_exp(part_max[g] - m);
-        whole_sum[g] = sum;
-        whole_max[g] = m;
+            whole_sum[e] * gm_exp(whole_max[e] - m) + part_sum[e] * gm_exp(part_max[e] - m);
+        whole_sum[e] = sum;
+        whole_max[e] = m;
     }
     barrier();
 }
 
-void put(uint row)
+// Row t of the workgroup's, which is that row of the step.
+void put(uint t, uint row)
 {
     const uint first = row * p.n_head * p.head_dim + gl_WorkGroupID.x * G * p.head_dim;
     const uint n = G * p.head_dim;
-    const uint t = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-    for (uint i = t * 4; i < n; i += gl_WorkGroupSize.x * 4) {
+    const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    for (uint i = lane * 4; i < n; i += gl_WorkGroupSize.x * 4) {
         vec4 x = vec4(0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            const uint g = (i + j) / p.head_dim, d = (i + j) % p.head_dim;
+            const uint e = t * G + (i + j) / p.head_dim, d = (i + j) % p.head_dim;
             if (i + j >= n) break;
-            x[j] = whole[g * DIM + d] / whole_sum[g];
+            x[j] = whole[e * DIM + d] / whole_sum[e];
             if (p.dst != 0) WF1(p.dst).v[first + i + j] = x[j];
         }
         if (p.dstq != 0)
@@ -207,8 +103,6 @@ void part_save(uint at)
         CF1(p.parts).v[at + gl_LocalInvocationIndex] = part_max[gl_LocalInvocationIndex];
         CF1(p.parts).v[at + G + gl_LocalInvocationIndex] = part_sum[gl_LocalInvocationIndex];
     }
-    memoryBarrierBuffer();
-    barrier();
 }
 
 void part_restore(uint at)
@@ -222,52 +116,90 @@ void part_restore(uint at)
     barrier();
 }
 
-// True in the workgroup that is the last of n to come here; everything the others saved is seen.
-bool is_last(uint row, uint n)
+// The heads of the step's only row; k and v are of the workgroup that has its cell among others, or
+// that is nearest to it.
+void turn(StepRow row, uint mine, uint s_first, uint n_splits)
 {
-    const uint at = row * p.n_kv_head + gl_WorkGroupID.x;
-    if (gl_LocalInvocationIndex == 0) {
-        n_arrived = atomicAdd(CU1(p.arrived).v[at], 1) + 1;
-        if (n_arrived == n) CU1(p.arrived).v[at] = 0;
+    const gm_vk_turn t = Turn(p.turn).v;
+    const uint split_of = max(row.pos / GM_VK_SPLIT, s_first) - s_first;
+    const bool stores = mine == min(split_of, n_splits - 1);
+    if (stores) {
+        head_read(G, t.k, gl_WorkGroupID.x * p.head_dim, p.head_dim);
+        head_read(G + 1, t.v, gl_WorkGroupID.x * p.head_dim, p.head_dim);
     }
-    barrier();
-    memoryBarrierBuffer();
-    return n_arrived == n;
+    heads_turn(t, stores ? G + 1 : G, G, p.head_dim, row.pos);
+    if (stores) {
+        [[dont_unroll]] for (uint i = 0; i < 2; i++)
+            head_store(G + i, cells(row.slot, row.pos, i), row.pos % GM_VK_PAGE, p.head_dim);
+        memoryBarrierBuffer();
+        barrier();
+        memoryBarrierBuffer();
+    }
+}
+
+// The longest run that begins with row `begin` of the n that the workgroup has.
+Run run_at(uint first_row, uint begin, uint n)
+{
+    Run run = Run(Rows(p.rows).v[first_row + begin].slot, begin, begin + 1, row_first[begin],
+                  row_last[begin]);
+    while (run.end < n && Rows(p.rows).v[first_row + run.end].slot == run.slot &&
+           row_first[run.end] <= run.last + 1 && row_last[run.end] + 1 >= run.first) {
+        run.first = min(run.first, row_first[run.end]);
+        run.last = max(run.last, row_last[run.end]);
+        run.end++;
+    }
+    return run;
+}
+
+// One split of the row, or all of them where this workgroup is the last of its splits; false else.
+bool attend_split(uint i, uint mine)
+{
+    const Run run = run_at(i, 0, 1);
+    const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
+    if (mine >= n_splits) return false;
+    if (TURN == 1) turn(Rows(p.rows).v[i], mine, s_first, n_splits);
+    split(run, s_first + mine);
+    if (n_splits == 1) {
+        fold();
+        return true;
+    }
+    part_save(part_at(i, mine));
+    const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
+    if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
+    for (uint s = 0; s < n_splits; s++) {
+        part_restore(part_at(i, s));
+        fold();
+    }
+    return true;
 }
 
 void main()
 {
-    const uint i = gl_WorkGroupID.z;
-    if (i >= rows_in_step(p.head, p.flags)) return;
-    const StepRow row = Rows(p.rows).v[i];
-    const uint s_first = row.first[p.class_of] / GM_VK_SPLIT;
-    const uint n_splits = row.last[p.class_of] / GM_VK_SPLIT - s_first + 1;
-    const uint mine = gl_WorkGroupID.y;
-    if (mine >= n_splits) return;
-
-    const uint q_first = (i * p.n_head + gl_WorkGroupID.x * G) * p.head_dim;
-    for (uint j = gl_LocalInvocationIndex; j < G * DIM; j += gl_WorkGroupSize.x) {
-        const uint d = j % DIM;
-        query[j] = d < p.head_dim ? F1(p.q).v[q_first + j / DIM * p.head_dim + d] : 0;
+    const uint i = gl_WorkGroupID.z * T, n_rows = rows_in_step(p.head, p.flags);
+    if (i >= n_rows) return;
+    const uint n = min(n_rows - i, T);
+    for (uint e = 0; e < n * G; e++) {
+        const uint head = ((i + e / G) * p.n_kv_head + gl_WorkGroupID.x) * G + e % G;
+        head_read(e, p.q, head * p.head_dim, p.head_dim);
+    }
+    if (gl_LocalInvocationIndex < n) {
+        const StepRow row = Rows(p.rows).v[i + gl_LocalInvocationIndex];
+        row_first[gl_LocalInvocationIndex] = row.first[p.class_of];
+        row_last[gl_LocalInvocationIndex] = row.last[p.class_of];
     }
     fold_begin();
-    if (WALK == 1) {
-        for (uint s = 0; s < n_splits; s++) {
-            split(row, s_first + s);
-            fold();
-        }
-    } else {
-        split(row, s_first + mine);
-        if (n_splits == 1) {
-            fold();
-        } else {
-            part_save(part_at(i, mine));
-            if (!is_last(i, n_splits)) return;
-            for (uint s = 0; s < n_splits; s++) {
-                part_restore(part_at(i, s));
-                fold();
-            }
-        }
+    if (WALK == 0) {
+        if (attend_split(i, gl_WorkGroupID.y)) put(0, i);
+        return;
     }
-    put(i);
+    for (uint begin = 0; begin < n;) {
+        const Run run = run_at(i, begin, n);
+        for (uint s = run.first / GM_VK_SPLIT; s <= run.last / GM_VK_SPLIT; s++) {
+            split(run, s);
+            fold();
+        }
+        begin = run.end;
+    }
+    for (uint t = 0; t < n; t++)
+        put(t, i + t);
 }

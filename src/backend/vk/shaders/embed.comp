@@ -35,7 +35,8 @@ void expand(uint id, uint out_first)
     const uint n_blocks = p.n_cols / GM_VK_BLOCK;
     const Planes pl = planes(p.weight, p.n_tokens, n_blocks);
     for (uint b = gl_LocalInvocationIndex; b < n_blocks; b += gl_WorkGroupSize.x) {
-        const Raw raw = cursor_load(cursor_at(pl, n_blocks, id, b), 0);
+        const Cursor at = cursor_at(n_blocks, id, b);
+        const Raw raw = raw_cut(cursor_load(pl, at, 0, 0), at.shift, true);
         uint w[8];
         block_codes(raw, w);
         const ivec2 sc = block_sc(raw), m = block_min(raw);

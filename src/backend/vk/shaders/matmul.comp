@@ -1,10 +1,11 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
-// Products of quantised weights with int8 activations, from one column to NC: decode lives here.
+// Products of quantised weights with int8 activations: decode lives here, and prompts too.
 //
 // A lane reads 16 bytes of codes of a row at a time; eight lanes read 128 neighbouring bytes. The
-// loads of the next U rounds are asked for before this one's are used, so that bytes are on their
-// way all the time. Activations come from the cache: all workgroups read the same ones.
+// loads of U rounds are on their way while one is used. The columns of activations are read once by
+// the workgroup, BLOCKS blocks of each at a time, into shared memory: as two arrays, so that lanes
+// side by side have no bank in common.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
@@ -35,82 +36,56 @@ float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
     return scaled;
 }
 
-// What is on its way, two halves of it: U rounds of NS rows, and of the columns if X is EARLY.
-// While one half is used, the other is being filled. A single column is read once, into shared
-// memory: as two arrays, so that lanes side by side have no bank in common.
-layout(constant_id = ID_X) const uint X = 0;
-#define X_LATE   0
-#define X_EARLY  1
-#define X_SHARED 2
-layout(constant_id = ID_BLOCKS) const uint BLOCKS = 1; // of the column in shared memory
-shared uvec4 column0[BLOCKS], column1[BLOCKS];
-shared uvec2 column_meta[BLOCKS];
-Cursor rows[NS];
-uint64_t x_at[NC], meta_at[NC];
-Raw raw[2 * U * NS];
-ivec4 x0[2 * U * NC], x1[2 * U * NC];
-uvec2 meta[2 * U * NC];
+layout(constant_id = ID_BLOCKS) const uint BLOCKS = 8; // of a column, whole rounds of U
+shared uvec4 low[CG * NC * BLOCKS], high[CG * NC * BLOCKS];
+shared uvec2 column_meta[CG * NC * BLOCKS];
+Planes matrices[NM];
+Cursor rows; // the same place in each
+Raw raw[U * NS]; // on their way
 
-void fetch_columns(uint h, uint u, uint behind)
+// Asks for a round of every row. Past a row's end it is the last one again: a load that may or may
+// not be asked for has to be waited for at once.
+void fetch(uint u, uint round, uint n_blocks)
 {
-    [[unroll]] for (uint c = 0; c < NC; c++) {
-        const uint i = (h * U + u) * NC + c;
-        x0[i] = ivec4(U4(x_at[c] - 256 * behind).v[u * 16]);
-        x1[i] = ivec4(U4(x_at[c] - 256 * behind).v[u * 16 + 1]);
-        meta[i] = U2(meta_at[c] - 64 * behind).v[u * 8];
-    }
-}
-
-// Asks for the U rounds from block b on, as far as the row goes, and goes on.
-void fetch(uint h, uint b, uint n_blocks)
-{
-    [[unroll]] for (uint u = 0; u < U; u++) {
-        if (b + 8 * u < n_blocks) {
-            [[unroll]] for (uint s = 0; s < NS; s++)
-                raw[(h * U + u) * NS + s] = cursor_load(rows[s], u);
-            if (X == X_EARLY) fetch_columns(h, u, 0);
-        }
-    }
+    const uint there = min(round, (n_blocks - 1) / 8);
     [[unroll]] for (uint s = 0; s < NS; s++)
-        cursor_go(rows[s], U);
-    [[unroll]] for (uint c = 0; c < NC; c++) {
-        x_at[c] += U * 256;
-        meta_at[c] += U * 64;
-    }
+        raw[u * NS + s] = cursor_load(matrices[s / R], rows, there, s % R);
 }
 
-// Adds the U rounds from block b on.
-void use(uint h, uint b, uint n_blocks)
+// Adds a round, which has come and is in shared memory from block `at` on; in its place the one U
+// rounds behind is asked for. Past a row's end weights count 0, and columns have their last block.
+void use(uint u, uint at, uint round, uint n_blocks)
 {
-    [[unroll]] for (uint u = 0; u < U; u++) {
-        if (b + 8 * u < n_blocks) {
-            if (X == X_LATE) fetch_columns(h, u, 2 * U);
-            if (X == X_SHARED) {
-                x0[h * U + u] = ivec4(column0[b + 8 * u]);
-                x1[h * U + u] = ivec4(column1[b + 8 * u]);
-                meta[h * U + u] = column_meta[b + 8 * u];
-            }
-            [[unroll]] for (uint s = 0; s < NS; s++) {
-                const Raw r = raw[(h * U + u) * NS + s];
-                uint w[8];
-                block_codes(r, w);
-                [[unroll]] for (uint c = 0; c < NC; c++) {
-                    const uint i = (h * U + u) * NC + c;
-                    precise const float sum = acc[s * NC + c] + term(r, w, x0[i], x1[i], meta[i]);
-                    acc[s * NC + c] = sum;
-                }
-            }
+    const bool inside = round * 8 + lane_of() < n_blocks;
+    Raw come[NS];
+    uint w[NS][8];
+    [[unroll]] for (uint s = 0; s < NS; s++) {
+        come[s] = raw_cut(raw[u * NS + s], rows.shift, inside);
+        block_codes(come[s], w[s]);
+    }
+    fetch(u, round + U, n_blocks);
+    [[unroll]] for (uint c = 0; c < NC; c++) {
+        const uint i = (group_of() % CG * NC + c) * BLOCKS + at + lane_of();
+        const ivec4 x0 = ivec4(low[i]), x1 = ivec4(high[i]);
+        const uvec2 meta = column_meta[i];
+        [[unroll]] for (uint s = 0; s < NS; s++) {
+            precise const float sum = acc[s * NC + c] + term(come[s], w[s], x0, x1, meta);
+            acc[s * NC + c] = sum;
         }
     }
 }
 
-void share_column(uint col, uint n_blocks)
+// Blocks [first, first + BLOCKS) of the workgroup's columns.
+void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 {
-    const uint first = col * n_blocks;
-    for (uint i = gl_LocalInvocationIndex; i < n_blocks; i += gl_WorkGroupSize.x) {
-        column0[i] = U4(p.x).v[(first + i) * 2];
-        column1[i] = U4(p.x).v[(first + i) * 2 + 1];
-        column_meta[i] = U2(p.meta).v[first + i];
+    barrier();
+    for (uint i = gl_LocalInvocationIndex; i < CG * NC * BLOCKS; i += gl_WorkGroupSize.x) {
+        const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
+        const uint col = min(col_first + c / PLANES, n - 1);
+        const uint from = col * n_blocks + c % PLANES * p.plane + b;
+        low[i] = U4(p.x).v[from * 2];
+        high[i] = U4(p.x).v[from * 2 + 1];
+        column_meta[i] = U2(p.meta).v[from];
     }
     barrier();
 }
@@ -118,32 +93,27 @@ void share_column(uint col, uint n_blocks)
 void main()
 {
     uint row_first;
-    const uint m = matrix_of(row_first), lane = lane_of();
+    const uint m = matrix_of(row_first);
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
-    const uint col_first = gl_WorkGroupID.y * N_OUT;
+    const uint col_first = col_tile() * CG * N_OUT;
     if (col_first >= n) return;
 
-    [[unroll]] for (uint s = 0; s < NS; s++) {
-        const uint row = min(row_first + group_of() * R + s % R, p.n_rows[m] - 1);
-        const Planes pl = planes(p.w[m + s / R], p.n_rows[m], n_blocks);
-        rows[s] = cursor_at(pl, n_blocks, row, lane);
-    }
-    [[unroll]] for (uint c = 0; c < NC; c++) {
-        const uint col = min(col_first + c / PLANES, n - 1);
-        const uint block = col * n_blocks + c % PLANES * p.plane + lane;
-        x_at[c] = p.x + uint64_t(block) * 32;
-        meta_at[c] = p.meta + uint64_t(block) * 8;
-    }
+    // Rows past the matrix' end lie in its last band.
+    const uint row = min(row_first + group_of() / CG * R, (p.n_rows[m] - 1) / R * R);
+    rows = cursor_at(n_blocks, row, lane_of());
+    [[unroll]] for (uint k = 0; k < NM; k++)
+        matrices[k] = planes(p.w[m + k], p.n_rows[m], n_blocks);
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 
-    fetch(0, lane, n_blocks);
-    if (X == X_SHARED) share_column(col_first, n_blocks);
-    for (uint b = lane; b < n_blocks; b += 16 * U) {
-        fetch(1, b + 8 * U, n_blocks);
-        use(0, b, n_blocks);
-        fetch(0, b + 16 * U, n_blocks);
-        use(1, b + 8 * U, n_blocks);
+    [[unroll]] for (uint u = 0; u < U; u++)
+        fetch(u, u, n_blocks);
+    for (uint first = 0; first < n_blocks; first += BLOCKS) {
+        share_columns(col_first, n, first, n_blocks);
+        for (uint at = 0; at < BLOCKS && first + at < n_blocks; at += 8 * U) {
+            [[unroll]] for (uint u = 0; u < U; u++)
+                use(u, at + 8 * u, (first + at) / 8 + u, n_blocks);
+        }
     }
     put(m, row_first, col_first, n);
 }

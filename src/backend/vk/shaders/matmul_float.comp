@@ -14,12 +14,13 @@ void main()
     uint row_first;
     const uint m = matrix_of(row_first);
     const uint n = rows_in_step(p.head, p.flags), n_chunks = floats_chunks(p.n_cols);
-    const uint col_first = gl_WorkGroupID.y * NC, lane = lane_of();
+    const uint col_first = col_tile() * CG * NC, lane = lane_of();
+    const uint col_mine = col_first + group_of() % CG * NC;
     if (col_first >= n) return;
 
     uint first[R];
     [[unroll]] for (uint r = 0; r < R; r++)
-        first[r] = min(row_first + group_of() * R + r, p.n_rows[m] - 1) * n_chunks * 128;
+        first[r] = min(row_first + group_of() / CG * R + r, p.n_rows[m] - 1) * n_chunks * 128;
 
     float high[NS * NC]; // running sums 8 to 15; 0 to 7 are in acc
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
@@ -31,7 +32,7 @@ void main()
             floats_load(p.w[m + s / R], first[s % R] + k * 128 + lane * 8, w0);
             floats_load(p.w[m + s / R], first[s % R] + k * 128 + lane * 8 + 64, w1);
             [[unroll]] for (uint c = 0; c < NC; c++) {
-                const uint column = min(col_first + c, n - 1) * p.n_cols;
+                const uint column = min(col_mine + c, n - 1) * p.n_cols;
                 [[unroll]] for (uint j = 0; j < 8; j++) {
                     const uint i = k * 128 + j * 16 + lane;
                     const float x0 = i < p.n_cols ? F1(p.x).v[column + i] : 0;

@@ -22,15 +22,18 @@
 #include "gemmule_tools.h"
 
 #define N     37   /* tokens: past a page, and past the window of 32           */
+#define LONG  141  /* tokens: past the first split of attention               */
 #define SAME  1e-4 /* of a log-probability, where no activation went elsewhere */
 #define NOISE 0.4  /* where one did (tests/ops/t_model.c)                      */
+
+#define SLOTS 3
 
 static bool all_types;
 
 typedef struct scene {
     gm_model *model;
     uint32_t n_vocab;
-    int32_t ids[N];
+    int32_t ids[LONG];
 } scene;
 
 static void scene_open(scene *s, const char *type)
@@ -45,7 +48,7 @@ static void scene_open(scene *s, const char *type)
     if (gm_model_open(&s->model, path, &err) != GM_OK) fail_msg("%s", err.msg);
     chance c = {17};
     s->n_vocab = gm_vocab_len(s->model->vocab);
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < LONG; i++)
         s->ids[i] = (int32_t)chance_below(&c, s->n_vocab);
 }
 
@@ -94,6 +97,29 @@ static void test_types(void **state)
     }
 }
 
+/* One row turns and stores its own heads, eight have a workgroup a split, more walk their splits. */
+static void test_splits(void **state)
+{
+    (void)state;
+    static const gm_qtype types[] = {GM_QTYPE_F16, GM_QTYPE_Q8_0};
+    scene s;
+    scene_open(&s, "q4_0");
+    for (size_t i = 0; i < 2; i++) {
+        const forward_setup setup = {.kv_type = types[i]};
+        const size_t n = (size_t)LONG * s.n_vocab;
+        float *const want =
+            forward_logprobs_on(s.model, s.ids, LONG, &(forward_opts){"vulkan", 64}, &setup);
+        for (uint32_t rows = 1; rows <= 8; rows += 7) {
+            const forward_opts opts = {"vulkan", rows};
+            float *const got = forward_logprobs_on(s.model, s.ids, LONG, &opts, &setup);
+            assert_memory_equal(got, want, n * sizeof *got);
+            free(got);
+        }
+        free(want);
+    }
+    gm_model_close(s.model);
+}
+
 static void test_caches(void **state)
 {
     (void)state;
@@ -132,14 +158,14 @@ static void device_open(device *d, const scene *s, uint32_t rows)
                              .n_kv_head = c->n_kv_head,
                              .head_dim = c->head_dim,
                              .n_vocab = s->n_vocab,
-                             .n_slots = 1,
-                             .n_pages = {4, 4},
+                             .n_slots = SLOTS,
+                             .n_pages = {4 * SLOTS, 4 * SLOTS},
                              .table_len = 4};
     *d = (device){0};
     if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK ||
         ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
         ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
-        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, 1}, &d->ex, &err) !=
+        ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, &d->ex, &err) !=
             GM_OK)
         fail_msg("%s", err.msg);
 }
@@ -208,15 +234,78 @@ static void test_steps_cost_nothing(void **state)
     gm_model_close(s.model);
 }
 
-static void test_every_barrier_is_needed(void **state)
+/* A prompt of n rows for a slot, each of which sees a little in one class and all in the other. */
+static void put_prompt(gm_step *step, const scene *s, uint32_t slot, uint32_t n)
+{
+    const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
+    const uint32_t row_first = step->n_rows;
+    gm_step_put_set(step, slot, &greedy, NULL, 0);
+    gm_step_put_edit(step, &(gm_page_edit){slot, 0, 0, slot});
+    gm_step_put_edit(step, &(gm_page_edit){slot, 1, 0, slot});
+    for (uint32_t i = 0; i < n; i++) {
+        const gm_step_row row = {.kind = GM_ROW_ID,
+                                 .src = (uint32_t)s->ids[slot * 31 + i],
+                                 .slot = slot,
+                                 .pos = i,
+                                 .first = {i > 2 ? i - 2 : 0, 0},
+                                 .last = {i, i}};
+        const gm_step_out out = {row_first + i, GM_WANT_DRAW, 0, GM_NO_MASK};
+        gm_step_put_row(step, &row);
+        gm_step_put_out(step, &out);
+    }
+}
+
+/* Runs the step and keeps what it draws, [rows]. */
+static void draw_all(const device *d, const gm_step *step, gm_result_out *to)
+{
+    gm_err err = {0};
+    gm_ticket t;
+    gm_result r;
+    if (gm_backend_vulkan.run(d->ex, step, &t, &err) != GM_OK) fail_msg("%s", err.msg);
+    if (gm_backend_vulkan.wait(d->be, t, &r, &err) != GM_OK) fail_msg("%s", err.msg);
+    memcpy(to, r.out, r.n_out * sizeof *to);
+}
+
+/* Workgroups of attention that have rows of several slots: each slot alone has the same bits. */
+static void test_slots(void **state)
 {
     (void)state;
+    enum { ROWS = 16 };
+    static const uint32_t n[SLOTS] = {5, 3, 7};
     scene s;
     device d;
     gm_err err = {0};
-    gm_vk_list list = {0};
+    gm_step *step = NULL;
+    gm_result_out all[ROWS], alone[ROWS];
+    const gm_step_limits limits = {.rows = ROWS, .outs = ROWS, .edits = 8, .sets = SLOTS};
     scene_open(&s, "q4_0");
-    device_open(&d, &s, 2);
+    device_open(&d, &s, ROWS);
+    assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
+    gm_step_clear(step);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        put_prompt(step, &s, i, n[i]);
+    draw_all(&d, step, all);
+    for (uint32_t i = 0, first = 0; i < SLOTS; first += n[i++]) {
+        gm_step_clear(step);
+        put_prompt(step, &s, i, n[i]);
+        draw_all(&d, step, alone);
+        for (uint32_t k = 0; k < n[i]; k++) {
+            assert_int_equal(alone[k].token, all[first + k].token);
+            assert_memory_equal(&alone[k].logprob, &all[first + k].logprob, sizeof(float));
+        }
+    }
+    gm_step_free(step);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
+/* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
+static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
+{
+    device d;
+    gm_err err = {0};
+    gm_vk_list list = {0};
+    device_open(&d, s, rows);
     assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     uint32_t n_barriers = 0;
@@ -227,11 +316,23 @@ static void test_every_barrier_is_needed(void **state)
         list.at[i].barrier = true;
         n_barriers++;
     }
-    const uint32_t n_layer = s.model->config.n_layer;
-    print_message("%zu dispatches and %u barriers for %u layers\n", list.n, n_barriers, n_layer);
-    assert_true(list.n <= 8 * n_layer + 9);
+    const uint32_t n_layer = s->model->config.n_layer, outside = 8;
+    print_message("%u rows: %zu dispatches and %u barriers for %u layers\n", rows, list.n,
+                  n_barriers, n_layer);
+    assert_true(list.n <= n_a_layer * n_layer + outside);
+    assert_true(n_barriers <= n_a_layer * n_layer + outside);
     gm_vk_list_deinit(&list);
     device_close(&d);
+}
+
+static void test_barriers(void **state)
+{
+    (void)state;
+    scene s;
+    scene_open(&s, "q4_0");
+    check_list(&s, 1, 5);
+    check_list(&s, 2, 6);
+    check_list(&s, 16, 8);
     gm_model_close(s.model);
 }
 
@@ -239,10 +340,9 @@ int main(int argc, char **argv)
 {
     all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_barrier_is_needed),
-        cmocka_unit_test(test_steps_cost_nothing),
-        cmocka_unit_test(test_caches),
-        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_barriers), cmocka_unit_test(test_steps_cost_nothing),
+        cmocka_unit_test(test_splits),   cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_caches),   cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

@@ -106,76 +106,80 @@ Planes planes(uint64_t base, uint n_rows, uint n_blocks)
     return p;
 }
 
-// Where a lane reads in each plane. Lanes go on by eight blocks of a row at a time, which are BAND
-// times as many in memory; so halves of a word stay on their side, and loads of several rounds
-// differ by constants.
+// Where a lane reads in each plane: bytes from where a round begins. Lanes go on by eight blocks
+// of a row, a round, at a time, which are BAND times as many in memory; so halves of a word stay on
+// their side, and a round is an offset that all lanes have in common.
 struct Cursor {
-    uint64_t code, scale;
-    uint shift;
+    uint code, scale, shift;
 #if HIGH_BYTES > 0
-    uint64_t high;
+    uint high;
 #endif
 #if SUPER_BYTES > 0
-    uint64_t super;
+    uint super;
 #endif
 };
 
-Cursor cursor_at(Planes p, uint n_blocks, uint row, uint b)
+Cursor cursor_at(uint n_blocks, uint row, uint b)
 {
     const uint eight = (row / BAND * ((n_blocks + 7) / 8) + b / 8) * BAND + row % BAND;
     const uint block = eight * 8 + b % 8;
     Cursor c;
-    c.code = p.code + uint64_t(block) * CODE_BYTES;
-    c.scale = p.scale + (SCALE_BYTES == 4 ? block : block >> 1) * 4;
+    c.code = block * CODE_BYTES;
+    c.scale = (SCALE_BYTES == 4 ? block : block >> 1) * 4;
     c.shift = SCALE_BYTES == 4 ? 0 : (block & 1) * 16;
 #if HIGH_BYTES > 0
-    c.high = p.high + uint64_t(block) * HIGH_BYTES;
+    c.high = block * HIGH_BYTES;
 #endif
 #if SUPER_BYTES > 0
-    c.super = p.super + eight * 4;
+    c.super = eight * 4;
 #endif
     return c;
 }
 
-// Goes on by 8 * n blocks of the row.
-void cursor_go(inout Cursor c, uint n)
+// Where a lane's word lies: what all lanes share comes first, so that it is added once.
+uint64_t place(uint64_t plane, uint round, uint bytes, uint lane)
 {
-    c.code += 8 * BAND * CODE_BYTES * n;
-    c.scale += 8 * BAND * SCALE_BYTES * n;
-#if HIGH_BYTES > 0
-    c.high += 8 * BAND * HIGH_BYTES * n;
-#endif
-#if SUPER_BYTES > 0
-    c.super += 4 * BAND * n;
-#endif
+    return plane + uint64_t(round * bytes) + uint64_t(lane);
 }
 
-// The block that is 8 * n further in the row.
-Raw cursor_load(Cursor c, uint n)
+// The block of that round in the row that is r further in the band.
+Raw cursor_load(Planes p, Cursor c, uint round, uint r)
 {
-    n *= BAND;
-    Raw r;
+    const uint64_t code = place(p.code, round, 8 * BAND * CODE_BYTES, c.code);
+    const uint64_t scale = place(p.scale, round, 8 * BAND * SCALE_BYTES, c.scale);
+    Raw raw;
 #if CODE_BYTES == 32
-    r.code = U4(c.code).v[n * 16];
-    r.code2 = U4(c.code).v[n * 16 + 1];
+    raw.code = U4(code).v[r * 16];
+    raw.code2 = U4(code).v[r * 16 + 1];
 #elif CODE_BYTES == 16
-    r.code = U4(c.code).v[n * 8];
+    raw.code = U4(code).v[r * 8];
 #else
-    r.code = uvec4(U2(c.code).v[n * 8], 0, 0);
+    raw.code = uvec4(U2(code).v[r * 8], 0, 0);
 #endif
 #if HIGH_BYTES == 4
-    r.high = uvec2(U1(c.high).v[n * 8], 0);
+    raw.high = uvec2(U1(place(p.high, round, 8 * BAND * HIGH_BYTES, c.high)).v[r * 8], 0);
 #elif HIGH_BYTES == 8
-    r.high = U2(c.high).v[n * 8];
+    raw.high = U2(place(p.high, round, 8 * BAND * HIGH_BYTES, c.high)).v[r * 8];
 #endif
-    r.scale = U1(c.scale).v[n * 2 * SCALE_BYTES];
+    raw.scale = U1(scale).v[r * 2 * SCALE_BYTES];
 #if SUPER_BYTES > 0
-    r.super = U1(c.super).v[n];
+    raw.super = U1(place(p.super, round, 4 * BAND, c.super)).v[r];
 #endif
+    return raw;
+}
+
+// The block once it is there, its scale out of the two in a word; one that is not wanted counts 0.
+Raw raw_cut(Raw raw, uint shift, bool wanted)
+{
 #if SCALE_BYTES == 2
-    r.scale = r.scale >> c.shift & 0xffffu;
+    raw.scale = raw.scale >> shift & 0xffffu;
 #endif
-    return r;
+#if SUPER_BYTES > 0
+    raw.super = wanted ? raw.super : 0;
+#else
+    raw.scale = wanted ? raw.scale : 0;
+#endif
+    return raw;
 }
 
 #if TYPE == IQ4_NL || TYPE == IQ4_XS
