@@ -90,18 +90,28 @@ static enum MHD_Result send_reply(gm_exchange *x)
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
+/* Ends a stream that goes nowhere. An error of the reader would close the connection and not give
+ * it back while an older one is idle (libmicrohttpd's epoll loop looks at the oldest only); a write
+ * that fails gives it back at once. */
+static ssize_t hang_up(const gm_exchange *x, char *buf)
+{
+    shutdown(x->fd, SHUT_RDWR);
+    *buf = '\n';
+    return 1;
+}
+
 /* libmicrohttpd asks for more of a stream. */
 static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
 {
     gm_exchange *const x = cls;
     (void)pos;
-    if (atomic_load(&x->gone)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (atomic_load(&x->gone)) return hang_up(x, buf);
     if (x->out_at == x->out.len) {
         gm_strbuf_clear(&x->out);
         x->out_at = 0;
         atomic_store(&x->news, 0);
         gm_generation_pump(x);
-        if (x->out.failed) return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (x->out.failed) return hang_up(x, buf);
     }
     const size_t left = x->out.len - x->out_at, n = left < max ? left : max;
     if (n == 0 && x->gen->finished) return MHD_CONTENT_READER_END_OF_STREAM;

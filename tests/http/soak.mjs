@@ -127,6 +127,7 @@ const grown = rss() - memory
 same('no errors', seen.errors.slice(0, 5), [])
 same('no wrong answers', seen.wrong, 0)
 check('streams ended', seen.done > CLIENTS, seen)
+check('no connection is kept for those who left', fds() <= before + CLIENTS + IDLE + PARKED + 32, fds())
 check('the parked are parked still', (await metric(url, 'requests_parked')) >= PARKED * 8)
 for (const s of [...sleepers, ...idle]) s.destroy()
 agent.destroy()
