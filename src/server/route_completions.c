@@ -39,7 +39,7 @@ static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
 static size_t characters(gm_str text)
 {
     size_t n = 0;
-    for (size_t i = 0; i < text.len; i++)
+    for (size_t i = 0; text.p && i < text.len; i++)
         n += ((unsigned char)text.p[i] & 0xC0) != 0x80;
     return n;
 }

@@ -472,9 +472,17 @@ static gm_status tell_turn(lowering *l, draft *t, const heads *h, struct gm_vk_t
     return GM_OK;
 }
 
+/* Attention, its cache and the draw mean nothing without a KV cache. */
+static gm_status needs_kv(const lowering *l)
+{
+    if (l->ex->kv) return GM_OK;
+    return gm_fail(l->err, GM_E_ARG, 0, "vulkan: this plan needs a KV cache, and has none");
+}
+
 static gm_status lower_heads(lowering *l, const heads *h)
 {
     gm_exec *const ex = l->ex;
+    if (h->cache) GM_TRY(needs_kv(l));
     draft t = draft_of("rope", GM_VK_NO_TYPE);
     struct gm_vk_rope push = {.head = step_at(l, 0), .rows = step_at(l, ex->rows_off)};
     GM_TRY(tell_turn(l, &t, h, &push.t));
@@ -508,6 +516,7 @@ static gm_status lower_heads(lowering *l, const heads *h)
 static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
 {
     gm_exec *const ex = l->ex;
+    GM_TRY(needs_kv(l));
     const gm_kv_desc *const d = &ex->kv->slots.desc;
     const gm_vk_value *const out = &ex->values[op->out];
     const bool walk = ex->bucket.rows > GM_VK_SPLIT_ROWS, rounds = op->attn.head_dim % 32 == 0;
@@ -562,6 +571,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
 static gm_status lower_draw(lowering *l, const gm_op *op)
 {
     gm_exec *const ex = l->ex;
+    GM_TRY(needs_kv(l));
     gm_kvmem *const kv = ex->kv;
     draft t = draft_of("draw", GM_VK_NO_TYPE);
     const struct gm_vk_draw_params push = {
