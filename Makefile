@@ -257,7 +257,8 @@ run:
 SHELL_TESTS := $(wildcard tests/cli/*.sh tests/lib/*.sh tests/golden/*.sh tests/checks/*.sh)
 CHECKS := $(filter-out scripts/check-commits scripts/check-analysis,$(wildcard scripts/check-*))
 in = $(patsubst $(B)/%,build/$(1)/%,$(2))
-# What lies in a folder vk/ runs on Mesa's lavapipe, in the long tier also with validation layers.
+# What lies in a folder vk/ runs on Mesa's lavapipe, in the long tier also with validation layers, if
+# it opens a device.
 quoted = $(foreach t,$(1),'$(if $(call vulkan_only,$(t)),scripts/vulkan-env lvp )$(t)')
 
 HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
@@ -278,7 +279,8 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
        $(foreach t,$(wildcard tests/cli/*.sh),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=600 tests/http/soak.sh' \
-       $(foreach t,$(call vulkan_only,$(call in,release,$(UNIT_BIN))),'scripts/vulkan-env -v lvp $(t)') \
+       $(foreach t,$(filter-out %/t_vk_memory %/t_vk_shape,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
+         'scripts/vulkan-env -v lvp $(t)') \
        $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 3' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' tests/vk/rdna3.sh \

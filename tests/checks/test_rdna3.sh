@@ -40,8 +40,8 @@ says 1 'no row of the gates fits' 'add\t64\t32\t0\t0\t16\t0\t344\t2\t2\t4\t0\t0\
 # 32 weights a lane and turn, 20 instructions: 27.01e9 / 2048 turns of 40 cycles are 8.1 ms on 24 SIMDs.
 printf '%s\n' '* - - - - - - -' >"$tmp/gates"
 says 0 '8.1 ms    4.69 of  4.69    5.75 of  5.76' \
-    'gemv_dot.q4_0 A=1\t64\t32\t0\t0\t16\t0\t344\t2\t2\t8\t0\t0\t1\t8\t20\t0\t1\t1'
-says 0 'no decode model' 'gemv_dot.q4_0 COLS=4\t64\t32\t0\t0\t16\t0\t344\t2\t2\t8\t0\t0\t1\t8\t20\t0\t1\t1'
+    'matmul.q4_0 A=1 NC=1 B=1 AFTER=0 C=1\t64\t32\t0\t0\t16\t0\t344\t2\t2\t8\t0\t0\t1\t8\t20\t0\t1\t1'
+says 0 'no decode model' 'matmul.q4_0 A=1 NC=4 B=1 AFTER=0 C=1\t64\t32\t0\t0\t16\t0\t344\t2\t2\t8\t0\t0\t1\t8\t20\t0\t1\t1'
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
