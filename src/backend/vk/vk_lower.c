@@ -181,10 +181,9 @@ typedef struct norms {
     const gm_op *add, *next, *pick;
 } norms;
 
-/* What t, which has y, is told to do. */
-static gm_status tell_norms(lowering *l, draft *t, const norms *n, struct gm_vk_norms *to)
+/* What t, which has y, is told to do with x. */
+static gm_status tell_norms(lowering *l, draft *t, gm_val x, const norms *n, struct gm_vk_norms *to)
 {
-    const gm_val x = n->pick ? n->pick->in[0] : n->add ? n->add->in[0] : n->next->in[0];
     *to = (struct gm_vk_norms){.x = l->ex->values[x].f32};
     touches_value(l, t, x, false);
     if (n->add) {
@@ -210,7 +209,8 @@ static gm_status tell_norms(lowering *l, draft *t, const norms *n, struct gm_vk_
 
 static gm_status lower_norms(lowering *l, const norms *n)
 {
-    const gm_val out = n->add ? n->add->out : n->next->out;
+    const gm_op *const first = n->add ? n->add : n->next;
+    const gm_val x = n->pick ? n->pick->in[0] : first->in[0], out = first->out;
     draft t = draft_of("norm", GM_VK_NO_TYPE);
     struct gm_vk_norm push = {
         .head = step_at(l, 0),
@@ -218,7 +218,7 @@ static gm_status lower_norms(lowering *l, const norms *n)
         .n_cols = l->p->vals[out].cols,
         .flags = rows_flag(l, out) | (n->pick ? GM_VK_NORM_PICK : 0),
     };
-    GM_TRY(tell_norms(l, &t, n, &push.n));
+    GM_TRY(tell_norms(l, &t, x, n, &push.n));
     if (n->add) {
         push.y = l->ex->values[n->add->in[1]].f32;
         touches_value(l, &t, n->add->in[1], false);
@@ -344,7 +344,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
     }
     if (after) {
         struct gm_vk_norms told;
-        GM_TRY(tell_norms(l, &t, after, &told));
+        GM_TRY(tell_norms(l, &t, after->add->in[0], after, &told));
         push.norms = keep(l, ops, &told, sizeof told);
         push.arrived = l->ex->arrived;
         touches(&t, push.arrived, 4, true);
@@ -672,8 +672,9 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
         rows_of(l, ops[0].out) <= GM_VK_TAIL_ROWS &&
         l->p->vals[ops[0].out].cols % GM_VK_BLOCK == 0) {
         const bool next = left > 2 && ops[2].kind == GM_OP_NORM && ops[2].in[0] == ops[1].out;
+        const norms after = {&ops[1], next ? &ops[2] : NULL, NULL};
         *taken = next ? 3 : 2;
-        return lower_products(l, ops, 1, &(norms){&ops[1], next ? &ops[2] : NULL, NULL});
+        return lower_products(l, ops, 1, &after);
     }
     *taken = 2;
     if (ops[0].kind == GM_OP_NORM_ADD && second == GM_OP_NORM && ops[1].in[0] == ops[0].out)
