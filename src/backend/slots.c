@@ -18,6 +18,24 @@ static gm_status slot_init(gm_slot *s, const gm_kv_desc *d, gm_err *err)
     return gm_mem_alloc(&s->bias, d->max_bias, sizeof *s->bias, "logit biases", err);
 }
 
+gm_status gm_kv_sizes_of(const gm_kv_desc *d, uint64_t layer, gm_kv_sizes *out, gm_err *err)
+{
+    uint64_t n_layer_of[GM_CLASSES] = {0};
+    *out = (gm_kv_sizes){0};
+    for (uint32_t l = 0; l < d->n_layer; l++)
+        n_layer_of[d->layer_class[l]]++;
+    for (int c = 0; c < GM_CLASSES; c++) {
+        uint64_t size = 0;
+        if (!gm_size_mul(layer, n_layer_of[c], &out->page[c]) ||
+            !gm_size_mul(out->page[c], d->n_pages[c], &size) ||
+            !gm_size_add(out->all, size, &out->all)) {
+            return gm_fail(err, GM_E_TOOBIG, 0, "kv: %" PRIu32 " pages are too many to count",
+                           d->n_pages[c]);
+        }
+    }
+    return GM_OK;
+}
+
 gm_status gm_slots_init(gm_slots *s, const gm_kv_desc *d, gm_err *err)
 {
     s->desc = *d;

@@ -26,6 +26,12 @@ typedef struct gm_slots {
     gm_slot *at; /* [n_slots] */
 } gm_slots;
 
+/* Bytes of a page of each class and of all pages, where a layer has `layer` bytes of a page. */
+typedef struct gm_kv_sizes {
+    uint64_t page[GM_CLASSES], all;
+} gm_kv_sizes;
+gm_status gm_kv_sizes_of(const gm_kv_desc *d, uint64_t layer, gm_kv_sizes *out, gm_err *err);
+
 gm_status gm_slots_init(gm_slots *s, const gm_kv_desc *d, gm_err *err);
 void gm_slots_deinit(gm_slots *s);
 

@@ -14,37 +14,29 @@ static uint32_t row_len(const gm_kv_desc *d)
     return (d->head_dim + GM_KV_PAD - 1) / GM_KV_PAD * GM_KV_PAD;
 }
 
-static gm_status page_sizes(const gm_kv_desc *d, uint64_t size[GM_CLASSES], gm_err *err)
+static gm_status sizes_of(const gm_kv_desc *d, gm_kv_sizes *out, gm_err *err)
 {
     if (gm_kv_index(d->type) < 0) {
         return gm_fail(err, GM_E_UNSUP, 0, "cpu: a KV cache of %s, expected f32, f16 or q8_0",
                        gm_qtype_name(d->type));
     }
     const uint64_t head = (uint64_t)gm_kv_row_size(d->type, row_len(d)) * GM_PAGE_LEN;
-    size[GM_CLASS_LOCAL] = size[GM_CLASS_GLOBAL] = 0;
-    for (uint32_t l = 0; l < d->n_layer; l++)
-        size[d->layer_class[l]] += head * 2 * d->n_kv_head;
-    return GM_OK;
+    return gm_kv_sizes_of(d, head * 2 * d->n_kv_head, out, err);
 }
 
 gm_status gm_cpu_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
 {
-    uint64_t size[GM_CLASSES];
-    *bytes = 0;
-    GM_TRY(page_sizes(d, size, err));
-    for (int c = 0; c < GM_CLASSES; c++) {
-        if (!gm_size_mul(size[c], d->n_pages[c], &size[c]) ||
-            !gm_size_add(*bytes, size[c], bytes)) {
-            return gm_fail(err, GM_E_TOOBIG, 0, "kv: %" PRIu32 " pages are too many to count",
-                           d->n_pages[c]);
-        }
-    }
+    gm_kv_sizes sizes;
+    GM_TRY(sizes_of(d, &sizes, err));
+    *bytes = sizes.all;
     return GM_OK;
 }
 
 static gm_status kv_init(gm_kvmem *kv, const gm_kv_desc *d, gm_err *err)
 {
-    GM_TRY(page_sizes(d, kv->page_size, err));
+    gm_kv_sizes sizes;
+    GM_TRY(sizes_of(d, &sizes, err));
+    memcpy(kv->page_size, sizes.page, sizeof kv->page_size);
     kv->type = gm_kv_index(d->type);
     kv->len = row_len(d);
     kv->row_size = gm_kv_row_size(d->type, kv->len);

@@ -7,19 +7,13 @@
 
 gm_status gm_ref_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
 {
-    uint32_t n_layer_of[GM_CLASSES] = {0};
-    *bytes = 0;
-    for (uint32_t l = 0; l < d->n_layer; l++)
-        n_layer_of[d->layer_class[l]]++;
-    for (int c = 0; c < GM_CLASSES; c++) {
-        uint64_t size = (uint64_t)d->n_kv_head * d->head_dim;
-        if (!gm_size_mul(size, 2ull * GM_PAGE_LEN * sizeof(float), &size) ||
-            !gm_size_mul(size, n_layer_of[c], &size) || !gm_size_mul(size, d->n_pages[c], &size) ||
-            !gm_size_add(*bytes, size, bytes)) {
-            return gm_fail(err, GM_E_TOOBIG, 0, "kv: %" PRIu32 " pages are too many to count",
-                           d->n_pages[c]);
-        }
-    }
+    gm_kv_sizes sizes;
+    uint64_t layer = 0;
+    if (!gm_size_mul((uint64_t)d->n_kv_head * d->head_dim, 2ull * GM_PAGE_LEN * sizeof(float),
+                     &layer))
+        return gm_fail(err, GM_E_TOOBIG, 0, "kv: a layer of a page is too large to count");
+    GM_TRY(gm_kv_sizes_of(d, layer, &sizes, err));
+    *bytes = sizes.all;
     return GM_OK;
 }
 

@@ -36,28 +36,13 @@ static gm_status layer_size(const gm_kv_desc *d, uint64_t *size, gm_err *err)
     }
 }
 
-static gm_status page_sizes(const gm_kv_desc *d, uint64_t size[GM_CLASSES], gm_err *err)
-{
-    uint64_t layer = 0;
-    GM_TRY(layer_size(d, &layer, err));
-    size[GM_CLASS_LOCAL] = size[GM_CLASS_GLOBAL] = 0;
-    for (uint32_t l = 0; l < d->n_layer; l++)
-        size[d->layer_class[l]] += layer;
-    return GM_OK;
-}
-
 gm_status gm_vk_kv_size_of(const gm_kv_desc *d, uint64_t *bytes, gm_err *err)
 {
-    uint64_t size[GM_CLASSES];
-    *bytes = 0;
-    GM_TRY(page_sizes(d, size, err));
-    for (int c = 0; c < GM_CLASSES; c++) {
-        if (!gm_size_mul(size[c], d->n_pages[c], &size[c]) ||
-            !gm_size_add(*bytes, size[c], bytes)) {
-            return gm_fail(err, GM_E_TOOBIG, 0, "kv: %" PRIu32 " pages are too many to count",
-                           d->n_pages[c]);
-        }
-    }
+    gm_kv_sizes sizes;
+    uint64_t layer = 0;
+    GM_TRY(layer_size(d, &layer, err));
+    GM_TRY(gm_kv_sizes_of(d, layer, &sizes, err));
+    *bytes = sizes.all;
     return GM_OK;
 }
 
@@ -131,7 +116,9 @@ static gm_status kv_init(gm_kvmem *kv, const gm_kv_desc *d, gm_err *err)
     gm_vk_dev *const dev = &kv->be->dev;
     const uint64_t n = d->n_slots;
     GM_TRY(layer_size(d, &kv->layer_size, err));
-    GM_TRY(page_sizes(d, kv->page_size, err));
+    gm_kv_sizes sizes;
+    GM_TRY(gm_kv_sizes_of(d, kv->layer_size, &sizes, err));
+    memcpy(kv->page_size, sizes.page, sizeof kv->page_size);
     GM_TRY(gm_slots_init(&kv->slots, d, err));
     /* What the engine's largest step brings (engine/place.c), and some more. */
     kv->n_edits = GM_CLASSES * (d->n_slots * (d->table_len + 8) + 128);
