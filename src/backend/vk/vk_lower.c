@@ -472,7 +472,8 @@ static gm_status tell_turn(lowering *l, draft *t, const heads *h, struct gm_vk_t
     return GM_OK;
 }
 
-/* Attention, its cache and the draw mean nothing without a KV cache. */
+/* gm_slots_check_plan has refused a plan that needs a KV cache and has none; this says so to whoever
+ * reads, or analyses, this file alone. */
 static gm_status needs_kv(const lowering *l)
 {
     if (l->ex->kv) return GM_OK;

@@ -31,7 +31,7 @@ typedef struct gm_vk_spec {
 } gm_vk_spec;
 
 typedef struct gm_vk_shader {
-    const char *name;     /* "gemv.q4_0", unique; where there is no type, the pipeline's */
+    const char *name;     /* "matmul.q4_0", unique; where there is no type, the pipeline's */
     const char *pipeline; /* the manifest's first column */
     int32_t type;         /* gm_qtype, or GM_VK_NO_TYPE */
     uint32_t needs;       /* gm_vk_needs, or-ed */
