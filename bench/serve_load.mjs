@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import http from 'node:http'
 import net from 'node:net'
+import path from 'node:path'
 
 const [model, folder, commit, machine, out] = process.argv.slice(2)
 const TOKENS = Number(process.env.TOKENS)
@@ -34,8 +35,8 @@ async function stop() {
     await ended
 }
 
-// One stream: seconds to its first token (comments come before it), and how many came.
-function stream(prompt, tokens, seed) {
+// One stream: seconds to its first token (comments come before it). `begun` is called with that token.
+function stream(prompt, tokens, seed, begun = () => {}) {
     return new Promise((resolve, reject) => {
         const body = JSON.stringify({ prompt, max_tokens: tokens, ignore_eos: true, stream: true, seed, temperature: 1 })
         const began = performance.now()
@@ -46,19 +47,45 @@ function stream(prompt, tokens, seed) {
         let first = 0
         request.on('error', reject)
         request.on('response', (reply) => {
-            reply.setEncoding('utf8')
-            reply.on('data', (d) => { if (!first && d.includes('data: {')) first = (performance.now() - began) / 1000 })
-            reply.on('end', () => resolve({ first, tokens }))
+            reply.on('data', (d) => {
+                if (first || !d.includes('data: {')) return
+                first = (performance.now() - began) / 1000
+                begun()
+            })
+            reply.on('end', () => resolve(first))
         })
         request.end(body)
     })
 }
 
-// Tokens a second of so many clients together.
+async function metric(name) {
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
+    return Number(new RegExp(`^gemmule_${name} (.*)$`, 'm').exec(text)[1])
+}
+
+async function until(name, value) {
+    while (await metric(name) !== value) await new Promise((r) => setTimeout(r, 50))
+}
+
+async function tokensNow() {
+    return { s: performance.now() / 1000, tokens: await metric('completion_tokens_total') }
+}
+
+const rate = (a, b) => (b.tokens - a.tokens) / (b.s - a.s)
+
+// Tokens a second of so many clients together: from the first request to the last token, prompts
+// and all; and from when the last client has its first token to when the first has its last.
 async function throughput(clients, salt) {
-    const began = performance.now()
-    const all = await Promise.all([...Array(clients).keys()].map((i) => stream(`${salt} ${i} tells a story`, TOKENS, i)))
-    return all.reduce((s, r) => s + r.tokens, 0) / ((performance.now() - began) / 1000)
+    let waiting = clients
+    let allBegun
+    const began = await tokensNow()
+    const streams = [...Array(clients).keys()].map((i) => stream(`${i} ${salt}`, TOKENS, i, () => {
+        if (--waiting === 0) allBegun = tokensNow()
+    }))
+    await Promise.race(streams)
+    const oneEnded = await tokensNow()
+    await Promise.all(streams)
+    return { whole: rate(began, await tokensNow()), streaming: rate(await allBegun, oneEnded) }
 }
 
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]
@@ -82,8 +109,11 @@ async function crowd() {
     await start('--parallel', '32', '--ctx', '512')
     await throughput(2, 'warm')
     const [one, many] = await alternate((i) => throughput(1, `one ${i}`), (i) => throughput(32, `many ${i}`))
-    report('aggregate', 'tok/s', { '1 client': one, '32 clients': many })
-    console.log(`32 clients get ${(median(many) / median(one)).toFixed(2)} times the tokens of one`)
+    for (const [what, of] of [['while all stream', 'streaming'], ['with their prompts', 'whole']]) {
+        const [a, b] = [one, many].map((runs) => runs.map((r) => r[of]))
+        report(what, 'tok/s', { '1 client': a, '32 clients': b })
+        console.log(`32 clients get ${(median(b) / median(a)).toFixed(2)} times the tokens of one`)
+    }
     await stop()
 }
 
@@ -98,23 +128,15 @@ async function company() {
         slow.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
         slow.pause()
         others.push(slow)
-        for (;;) { // until it is behind and parked
-            const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
-            if (/gemmule_requests_parked 4\n/.test(text)) break
-            await new Promise((r) => setTimeout(r, 50))
-        }
+        await until('requests_parked', 4) // it is behind
     }
     const leave = async () => {
         others.forEach((s) => s.destroy())
-        for (;;) {
-            const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
-            if (/gemmule_requests_running 0\n/.test(text)) return
-            await new Promise((r) => setTimeout(r, 50))
-        }
+        await until('requests_running', 0)
     }
-    const [alone, among] = await alternate((i) => throughput(8, `alone ${i}`), async (i) => {
+    const [alone, among] = await alternate(async (i) => (await throughput(8, `alone ${i}`)).whole, async (i) => {
         await join()
-        const speed = await throughput(8, `among ${i}`)
+        const speed = (await throughput(8, `among ${i}`)).whole
         await leave()
         return speed
     })
@@ -131,13 +153,13 @@ async function again() {
     await start(...cache)
     await throughput(1, 'warm')
     for (let i = 0; i < ROUNDS; i++) {
-        first.push((await stream(prompt(i), 2, 1)).first)
-        second.push((await stream(prompt(i), 2, 1)).first)
+        first.push(await stream(prompt(i), 2, 1))
+        second.push(await stream(prompt(i), 2, 1))
     }
     await stop()
     await start(...cache)
     await throughput(1, 'warm')
-    for (let i = 0; i < ROUNDS; i++) restarted.push((await stream(prompt(i), 2, 1)).first)
+    for (let i = 0; i < ROUNDS; i++) restarted.push(await stream(prompt(i), 2, 1))
     await stop()
     report('first token of 2,000', 's', { 'first time': first, again: second, 'after a restart': restarted })
     console.log(`again ${(median(first) / median(second)).toFixed(0)} times sooner, after a restart ${(median(first) / median(restarted)).toFixed(0)} times`)
@@ -176,6 +198,7 @@ ${svg}</svg>\n`)
 const parts = { crowd, company, again }
 for (const name of (process.env.PARTS ?? 'crowd,company,again').split(',')) await parts[name]()
 const csv = `${out}.csv`
+fs.mkdirSync(path.dirname(csv), { recursive: true })
 if (!fs.existsSync(csv)) fs.writeFileSync(csv, 'commit,machine,model,scenario,variant,run,value,unit\n')
 const quoted = (s) => JSON.stringify(String(s))
 fs.appendFileSync(csv, rows.map((r) => [commit, machine, model.split('/').at(-1), r.scenario, r.variant, r.run, r.value.toFixed(6), r.unit].map(quoted).join(',')).join('\n') + '\n')
