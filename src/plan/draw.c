@@ -102,8 +102,8 @@ static uint32_t first_of(const float *l, uint32_t n)
 }
 
 /* Lists tokens among which the first k are; answers how many. The row is cut into stretches and the
- * k-th best of their maxima is a bar that at least k tokens reach: two passes over the row, and a
- * heap of hundreds instead of 262144. */
+ * k-th best of their maxima is a bar that at least k tokens reach: a pass over the row, another over the
+ * stretches that reach the bar, and a heap of hundreds instead of 262144. */
 static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *list)
 {
     enum { STRETCHES = 1024 };
@@ -119,8 +119,11 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
     heap_make(max, order, n_max);
     for (uint32_t i = 0; i < k; i++)
         bar = heap_pop(max, order, &left);
-    for (uint32_t i = 0; i < n; i++) {
-        if (!(l[i] < max[bar])) list[m++] = i; /* NaN too, or there might be fewer than k */
+    for (uint32_t s = 0; s < n_max; s++) {
+        if (max[s] < max[bar]) continue;
+        for (uint32_t i = s * len; i < n && i < (s + 1) * len; i++) {
+            if (!(l[i] < max[bar])) list[m++] = i; /* NaN too, or there might be fewer than k */
+        }
     }
     return m;
 }
