@@ -28,12 +28,32 @@ gm_status gm_tokens_read(const json_t *array, gm_ids *out, const char *name, gm_
     return GM_OK;
 }
 
-static json_t *token_json(const gm_exchange *x, int32_t id, bool with_piece)
+static bool put_token(const gm_exchange *x, int32_t id, bool with_piece, gm_strbuf *out)
 {
-    if (!with_piece) return json_integer(id);
     size_t len = 0;
+    if (!with_piece) {
+        gm_strbuf_printf(out, "%" PRId32, id);
+        return true;
+    }
     const char *const piece = gm_model_piece(x->server->model, id, &len);
-    return json_pack("{s:i, s:o}", "id", (int)id, "piece", gm_openai_text(piece, len));
+    return gm_json_put(out,
+                       json_pack("{s:i, s:o}", "id", (int)id, "piece", gm_openai_text(piece, len)));
+}
+
+/* The reply, token by token: as one value, the millions that a body may hold would take fifty times
+ * their text. */
+static bool put_tokens(gm_exchange *x, const gm_ids *ids, bool with_pieces)
+{
+    gm_strbuf *const out = &x->reply.body;
+    bool whole = true;
+    x->reply.status = MHD_HTTP_OK;
+    gm_strbuf_put(out, gm_str_c("{\"tokens\":["));
+    for (size_t i = 0; i < ids->n && whole; i++) {
+        if (i) gm_strbuf_putc(out, ',');
+        whole = put_token(x, ids->at[i], with_pieces, out);
+    }
+    gm_strbuf_printf(out, "],\"count\":%zu}", ids->n);
+    return whole && !out->failed;
 }
 
 static bool read_fields(gm_exchange *x, gm_ask *ask, uint32_t in)
@@ -62,13 +82,8 @@ void gm_route_tokenize(gm_exchange *x)
         gm_reply_failure(x, "content", &err);
         return;
     }
-    json_t *const tokens = json_array();
-    for (size_t i = 0; i < ids.n; i++)
-        json_array_append_new(tokens, token_json(x, ids.at[i], ask.with_pieces));
-    const bool whole = json_array_size(tokens) == ids.n;
-    gm_reply_json(
-        x, json_pack("{s:o, s:I}", "tokens", whole ? tokens : NULL, "count", (json_int_t)ids.n));
-    if (!whole) json_decref(tokens);
+    if (!put_tokens(x, &ids, ask.with_pieces))
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
     gm_ids_deinit(&ids);
 }
 
