@@ -243,6 +243,7 @@ typedef struct gm_engine_stats {
     uint64_t n_lookups, n_hits, n_evicted; /* requests begun, those that took something over;
                                               beginnings that had to go                         */
     uint32_t n_kept;                       /* beginnings kept of finished requests              */
+    uint64_t kv_size;                      /* bytes of the KV cache                             */
 } gm_engine_stats;
 /* Any thread. */
 void gm_engine_stat(gm_engine *e, gm_engine_stats *out);

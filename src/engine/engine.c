@@ -348,6 +348,7 @@ void gm_engine_stat(gm_engine *e, gm_engine_stats *out)
     gm_engine_stats full = e->stats;
     full.size = out->size;
     full.n_slots = e->place.n_slots;
+    full.kv_size = e->place.kv_size;
     full.n_running = e->n_active;
     full.n_queued = e->n_queued;
     for (const gm_beginning *k = e->kept; k; k = k->next)

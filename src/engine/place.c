@@ -107,6 +107,12 @@ static uint64_t scratch_size(const gm_plan *p, gm_bucket most)
     return size;
 }
 
+/* Penalty counts, a row of the vocabulary for each slot: with 262144 tokens a megabyte. */
+static uint64_t counts_size(const wish *w)
+{
+    return (uint64_t)w->n_slots * w->cfg.kv.n_vocab * sizeof(gm_draw_count);
+}
+
 /* The pool that the wish comes to: for as many sequences as run at once, or as large as the memory
  * allows, which may be more (for the cache) or fewer (some then wait), but one at least. */
 static gm_status size_pool(gm_kvpool *pool, wish *w, const gm_model *m, const gm_engine_opts *o,
@@ -116,6 +122,7 @@ static gm_status size_pool(gm_kvpool *pool, wish *w, const gm_model *m, const gm
     plan_pool(pool, w, m, w->n_slots);
     if (!o->memory || !ops) return GM_OK;
     uint64_t fixed = scratch_size(&m->plan, (gm_bucket){GM_RUNNER_ROWS, w->cfg.most.outs}), kv = 0;
+    fixed += counts_size(w);
     for (uint32_t i = 0; i < m->plan.weights.n; i++)
         fixed += m->plan.weights.at[i].size;
     uint32_t low = 0, high = MAX_SEQS; /* low fits, high does not */
@@ -158,7 +165,7 @@ static gm_status find_need(const gm_runner *r, const gm_model *m, const wish *w,
 {
     GM_TRY(r->ops->size_of(r->be, &m->plan.weights, &n->weights, err));
     GM_TRY(r->ops->kv_size_of(&w->cfg.kv, &n->kv, err));
-    n->kv += (uint64_t)w->n_slots * w->cfg.kv.n_vocab * sizeof(uint32_t); /* counts of tokens */
+    n->kv += counts_size(w);
     n->scratch = exec_sizes(w->cfg.plan, w->cfg.most, w->cfg.kv.n_vocab);
     return GM_OK;
 }
@@ -274,6 +281,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     if (is_auto(opts)) choose_backend(&w, m, p->why);
     GM_TRY(gm_runner_open(&p->runner, &w.cfg, err));
     GM_TRY(check_room(&p->runner, m, &w, err));
+    GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 

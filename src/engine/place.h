@@ -21,6 +21,7 @@ typedef struct gm_place {
     uint32_t n_ctx, n_slots;
     gm_bucket most; /* that a step may hold */
     gm_qtype kv_type;
+    uint64_t kv_size;     /* bytes of the KV cache */
     char why[GM_WHY_LEN]; /* this backend, where "auto" chose it; else "" */
     gm_arena arena;
     gm_kvpool pool;

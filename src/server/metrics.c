@@ -109,6 +109,7 @@ static void put_engine(gm_engine *engine, gm_strbuf *out)
     put_count(out, "cache_hits_total", "prompts whose beginning was there", e.n_hits);
     put_count(out, "cache_evictions_total", "beginnings that had to go", e.n_evicted);
     put_gauge(out, "cache_entries", "beginnings kept of finished requests", e.n_kept);
+    put_gauge(out, "kv_bytes", "size of the KV cache", (double)e.kv_size);
     static const char *const classes[] = {"global", "local"};
     put_head(out, "kv_pages", "gauge", "pages of the KV cache");
     for (int c = 0; c < 2; c++)
