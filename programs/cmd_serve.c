@@ -5,6 +5,7 @@
 
 #include "commands.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@ typedef struct serve_opts {
 #define DEFAULT_PARALLEL 8
 #define DEFAULT_QUEUE    64
 #define DEFAULT_TIMEOUT  600
+#define GIVE_BACK_S      10 /* how often unused memory goes back to the system */
 
 static const gm_argrow listen_rows[] = {
     {.name = "host",
@@ -200,19 +202,40 @@ static void say_ready(const gm_server *s, const gm_session *session, const serve
     if (session->info.note[0]) gm_say_note("%s", session->info.note);
     const char *const host = o->listen.host ? o->listen.host : "127.0.0.1";
     const bool v6 = strchr(host, ':') != NULL; /* a URL has it in brackets */
-    gm_out_printf("gemmule: %s on %s://%s%s%s:%u, %u tokens a request, %u at once, backend %s\n",
+    gm_engine_stats stats = {.size = sizeof stats};
+    char weights[16], kv[16];
+    gm_engine_stat(session->engine, &stats);
+    gm_out_printf("gemmule: %s on %s://%s%s%s:%u, %u tokens a request, %u at once, backend %s, "
+                  "weights %s, KV cache %s\n",
                   gm_server_model(s), o->listen.tls_cert ? "https" : "http", v6 ? "[" : "", host,
-                  v6 ? "]" : "", gm_server_port(s), gm_engine_ctx(session->engine),
-                  session->opts.n_slots, gm_engine_backend(session->engine));
+                  v6 ? "]" : "", gm_server_port(s), gm_engine_ctx(session->engine), stats.n_slots,
+                  gm_engine_backend(session->engine),
+                  gm_size_text(session->info.weight_size, weights),
+                  gm_size_text(stats.kv_size, kv));
     gm_out_flush();
 }
+
+/* The C library keeps what large bodies took, hundreds of megabytes, unless it is asked. */
+#if defined(__GLIBC__)
+static void give_memory_back(void)
+{
+    malloc_trim(0);
+}
+#else
+static void give_memory_back(void)
+{
+}
+#endif
 
 static void serve_until_told(gm_server *s, double timeout_s)
 {
     gm_err err = {0};
     int sig = 0;
-    while ((sig = gm_interrupt_next(3600)) == 0 || sig == SIGHUP) {
-        if (sig == 0) continue;
+    while ((sig = gm_interrupt_next(GIVE_BACK_S)) == 0 || sig == SIGHUP) {
+        if (sig == 0) {
+            give_memory_back();
+            continue;
+        }
         if (gm_server_reload(s, &err) == GM_OK)
             gm_say_note("the keys were read again");
         else
