@@ -27,6 +27,11 @@ static bool path_matches(const gm_route *r, gm_str path, const char **rest)
 const gm_route *gm_router_find(gm_exchange *x)
 {
     const gm_str path = gm_strbuf_str(&x->path);
+    if (strcmp(x->method, "OPTIONS") == 0 && gm_str_eq(path, gm_str_c("*"))) {
+        x->reply.allow = "GET, HEAD, POST, OPTIONS"; /* asked of the server, not of a path */
+        x->reply.status = MHD_HTTP_NO_CONTENT;
+        return NULL;
+    }
     for (size_t i = 0; i < N_ROUTES; i++) {
         const gm_route *const r = &routes[i];
         if (!path_matches(r, path, &x->rest)) continue;

@@ -77,6 +77,11 @@ is_error 405
 get /v1/chat/completions -X OPTIONS
 check "OPTIONS" status_is 204
 check "no CORS unless asked for" head_lacks access-control
+get / -X OPTIONS --request-target '*'
+check "OPTIONS of the server" status_is 204
+check "says what it takes" head_has 'allow: get, head, post, options'
+get / --request-target '*'
+is_error 404
 for path in /etc/passwd /../../etc/passwd /v1/models/..%2f..%2fetc%2fpasswd //etc/passwd /.git/config; do
     get "$path" --path-as-is
     is_error 404
@@ -295,6 +300,17 @@ check "what was done of it is in the log" eval '! grep "\"late\"" "$dir/serve.er
 check "and is counted" eval '[ "$(metric timeouts_total)" -ge 1 ]'
 stop_server
 check "ends with success" rc_is 0
+
+# ---- a model that is cut under it ----------------------------------------------------------
+cp "$MODEL" "$dir/cut.gguf"
+MODEL=$dir/cut.gguf serve --backend cpu
+check "says what memory it takes" grep -qE ', weights [0-9.]+ [MG]B, KV cache [0-9.]+ [MG]B$' "$dir/serve.out"
+: >"$dir/cut.gguf"
+get /v1/chat/completions -H "$json" -d "$hello"
+wait "$server_pid"
+rc=$? server_pid= err=$(tail -n 1 "$dir/serve.err")
+check "ends" rc_is 1
+check "and says why" err_has 'the model file was cut short'
 
 refused 2 'there is a word, word; expected options only' "$G" serve -m "$MODEL" word
 refused 1 'cannot be listened on' "$G" serve -m "$MODEL" --port 1 --host 192.0.2.1
