@@ -88,7 +88,12 @@ async function throughput(clients, salt) {
     return { whole: rate(began, await tokensNow()), streaming: rate(await allBegun, oneEnded) }
 }
 
-const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]
+function median(list) {
+    const sorted = [...list].sort((a, b) => a - b)
+    const half = sorted.length / 2
+    return (sorted[Math.ceil(half) - 1] + sorted[Math.floor(half)]) / 2
+}
+
 const spread = (list) => (Math.max(...list) - Math.min(...list)) / median(list)
 
 function report(scenario, unit, variants) {
