@@ -254,12 +254,32 @@ static const char *path_of(const char *url)
     return path ? path : "/";
 }
 
-static enum MHD_Result count_length(void *cls, enum MHD_ValueKind kind, const char *key,
+/* How often a request has a header. */
+typedef struct header_count {
+    const char *name;
+    unsigned n;
+} header_count;
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key,
                                     const char *value)
 {
+    header_count *const c = cls;
     (void)kind, (void)value;
-    *(unsigned *)cls += strcasecmp(key, "Content-Length") == 0;
+    c->n += strcasecmp(key, c->name) == 0;
     return MHD_YES;
+}
+
+static unsigned times(const gm_exchange *x, const char *name)
+{
+    header_count c = {name, 0};
+    MHD_get_connection_values(x->conn, MHD_HEADER_KIND, count_header, &c);
+    return c.n;
+}
+
+/* Somebody before us may have gone by the other one of two headers. */
+static bool is_ambiguous(const gm_exchange *x)
+{
+    return times(x, "Content-Length") + times(x, "Transfer-Encoding") > 1 || times(x, "Host") > 1;
 }
 
 static bool is_json(gm_exchange *x)
@@ -296,11 +316,10 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
                        "Transfer-Encoding is %.40s, expected chunked", coding);
         return send_reply(x);
     }
-    unsigned n_lengths = coding != NULL;
-    MHD_get_connection_values(x->conn, MHD_HEADER_KIND, count_length, &n_lengths);
-    if (n_lengths > 1) {
+    if (is_ambiguous(x)) {
         gm_reply_error(x, MHD_HTTP_BAD_REQUEST, NULL,
-                       "a body comes by one Content-Length or chunked, not by more of these");
+                       "there are two of Host, or of Content-Length and Transfer-Encoding, "
+                       "expected one");
         return send_reply(x);
     }
     const char *const host = header(x, "Host"), *const origin = header(x, "Origin");

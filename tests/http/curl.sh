@@ -162,6 +162,13 @@ get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Length: 5' -H 'Conte
 is_error 400
 get /v1/chat/completions -d "$hello" -H "$json" -H 'Content-Length: 88' -H 'Transfer-Encoding: chunked'
 is_error 400
+get /v1/chat/completions -d "$hello" -H "$json" -H 'Transfer-Encoding: chunked' -H 'Transfer-Encoding: identity'
+is_error 400
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n' >&3
+out=$(cat <&3) last="two hosts"
+exec 3>&-
+check "two hosts are refused" out_has '400 Bad Request'
 get /health --request-target http://elsewhere/health
 check "a target with a host" out_has '"status":"ok"'
 head -c 17000000 /dev/zero | tr '\0' ' ' >"$dir/big"
