@@ -15,6 +15,17 @@ static bool is_own(const gm_server *s, const char *name)
     return false;
 }
 
+gm_status gm_origin_check(const char *cors, gm_err *err)
+{
+    if (!cors || strcmp(cors, "*") == 0) return GM_OK;
+    const char *const name = strstr(cors, "://");
+    if (name && name > cors && name[3] && !strpbrk(name + 3, "/, ")) return GM_OK;
+    return gm_fail(err, GM_E_ARG, 0,
+                   "cors: the origin is %.100s, expected * or one as browsers send it: "
+                   "https://chat.example",
+                   *cors ? cors : "empty");
+}
+
 bool gm_origin_admit(const gm_server *s, const char *host, const char *origin)
 {
     const char *const cors = s->opts.cors;

@@ -9,6 +9,9 @@
 
 #include "server/state.h"
 
+/* Refuses what no browser sends as an origin, and what therefore would let nobody in. NULL passes. */
+gm_status gm_origin_check(const char *cors, gm_err *err);
+
 /* Whether a request with these headers, each of which may be NULL, is let in. */
 bool gm_origin_admit(const gm_server *s, const char *host, const char *origin);
 

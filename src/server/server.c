@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/origin.h"
 #include "server/state.h"
 
 gm_server_opts gm_server_opts_default(void)
@@ -19,6 +20,7 @@ static gm_status server_init(gm_server *s, gm_err *err)
     const gm_server_opts *const o = &s->opts;
     if (!o->tls_cert != !o->tls_key)
         return gm_fail(err, GM_E_ARG, 0, "TLS needs both a certificate and its key");
+    GM_TRY(gm_origin_check(o->cors, err));
     GM_TRY(gm_keys_init(&s->keys, o->api_key, o->api_key_file, err));
     if (o->tls_cert) {
         GM_TRY(gm_keys_read_file(o->tls_cert, &s->tls_cert, err));

@@ -266,6 +266,9 @@ check "HTTPS" status_is 200
 check "streams" out_has 'data: [DONE]'
 refused 1 'does not speak plain HTTP, and top no other' "$G" top --port "$port" --once
 stop_server
+for origin in '' chat.example 'https://a.example, https://b.example' https://a.example/ ://a; do
+    refused 1 'expected * or one as browsers send it' "$G" serve -m "$MODEL" --port 0 --cors "$origin"
+done
 refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
 
