@@ -40,8 +40,8 @@ static bool put_token(const gm_exchange *x, int32_t id, bool with_piece, gm_strb
                        json_pack("{s:i, s:o}", "id", (int)id, "piece", gm_openai_text(piece, len)));
 }
 
-/* The reply, token by token: as one value, the millions that a body may hold would take fifty times
- * their text. */
+/* The reply, token by token: as one value of jansson's, the millions that a body may hold would take
+ * several times their text. */
 static bool put_tokens(gm_exchange *x, const gm_ids *ids, bool with_pieces)
 {
     gm_strbuf *const out = &x->reply.body;
