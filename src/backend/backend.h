@@ -28,6 +28,7 @@ typedef struct gm_kvmem gm_kvmem;     /* KV pages and slots          */
 typedef struct gm_exec gm_exec;       /* a plan lowered for a number of rows */
 typedef uint64_t gm_ticket;
 
+/* Who keeps a configuration copies its strings: keep_cfg in engine/place.c names each. */
 typedef struct gm_backend_cfg {
     uint32_t n_threads;        /* 0: the backend's choice                                    */
     const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
