@@ -29,6 +29,8 @@ struct gm_backend {
     const atomic_int *abandon;
     gm_ticket n_run, n_waited; /* steps handed over, and answered */
     gm_exec *under_way[GM_TICKETS];
+    double piece_work; /* GM_VK_PIECE_WORK, but in tests */
+    double done_s;     /* when the last step was         */
     gm_vk_buf roof;
 };
 
@@ -83,12 +85,22 @@ typedef struct gm_vk_grid {
 #define GM_VK_TAIL_ROWS  2 /* most rows whose norms the product's last workgroup does   */
 #define GM_VK_TURNS_SIZE (2 * 8 * 512) /* bytes before the ops' constants */
 
+/* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
+ * parts: a desktop gets its turn in between, and whoever cancels need not wait for the end. A piece has
+ * so many multiplications that a device of 5e11 a second takes 100 ms, as a submit may. */
+#define GM_VK_PIECES     256
+#define GM_VK_PIECE_ROWS 8 /* most rows of a step that is one piece */
+#define GM_VK_PIECE_WORK 5e10
+#define GM_VK_PART_US    1e5
+
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
     gm_vk_buf step, given, result;
-    VkCommandBuffer cmd;
-    uint64_t value;       /* of the timeline, once it is done                    */
-    const gm_step *asked; /* the step that is under way                          */
+    VkCommandBufferSubmitInfo *pieces; /* [n_pieces]                                    */
+    uint32_t n_sent, per_submit;       /* pieces                                        */
+    uint64_t before, value;            /* of the timeline, after its last two submits   */
+    double start_s;                    /* when the first was                            */
+    const gm_step *asked;              /* the step that is under way                    */
 } gm_vk_slice;
 
 struct gm_exec {
@@ -109,6 +121,8 @@ struct gm_exec {
     uint32_t n_grids;
     gm_vk_slice slice[GM_TICKETS];
     size_t n_dispatches, n_barriers;
+    uint32_t n_pieces;
+    double row_us;      /* what a row of the last step took */
     gm_result_out *out; /* [outs] */
     gm_candidate *top;  /* [outs, GM_TOP_MAX] */
     uint32_t *order;    /* [n_vocab] scratch of candidates */
