@@ -139,7 +139,8 @@ typedef struct gm_backend_ops {
                          gm_err *err);
 
     /* A plan for steps of up to that many rows and outputs. The plan, weights and KV must outlive the exec;
-     * kv may be NULL for plans that have no cache and draw nothing. */
+     * kv may be NULL for plans that have no cache and draw nothing. Execs of one backend may share
+     * memory: the largest is best lowered first. */
     gm_status (*lower)(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
                        gm_exec **out, gm_err *err);
     void (*drop)(gm_exec *ex);

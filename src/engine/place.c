@@ -142,15 +142,11 @@ typedef struct need {
     uint64_t weights, scratch, kv;
 } need;
 
-/* Steps of every size have their values, and for both that may be under way logits and hidden rows. */
+/* Steps of every size share the values of the largest, and logits once more, adjusted for the draw, and
+ * for each that may be under way. */
 static uint64_t exec_sizes(const gm_plan *p, gm_bucket most, uint32_t n_vocab)
 {
-    uint64_t size = 0;
-    for (uint32_t rows = 1; rows <= most.rows; rows *= 2) {
-        const gm_bucket b = {rows, rows < most.outs ? rows : most.outs};
-        size += scratch_size(p, b) + (GM_TICKETS + 1ull) * b.outs * n_vocab * sizeof(float);
-    }
-    return size;
+    return scratch_size(p, most) + (GM_TICKETS + 1ull) * most.outs * n_vocab * sizeof(float);
 }
 
 static gm_status find_need(const gm_runner *r, const gm_model *m, const wish *w, need *n,

@@ -25,10 +25,10 @@ gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     r->model = m;
     GM_TRY(r->ops->load(r->be, &m->plan.weights, &cfg->progress, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
-    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS && 1u << i <= cfg->most.rows; i++) {
+    for (uint32_t i = GM_RUNNER_BUCKETS; i-- > 0;) {
         const uint32_t rows = 1u << i;
         const gm_bucket bucket = {rows, rows < cfg->most.outs ? rows : cfg->most.outs};
-        if (r->ops->any_rows && rows < cfg->most.rows) continue;
+        if (rows > cfg->most.rows || (r->ops->any_rows && rows < cfg->most.rows)) continue;
         GM_TRY(r->ops->lower(r->be, r->weights, r->kv, cfg->plan, bucket, &r->exec[i], err));
     }
     return GM_OK;

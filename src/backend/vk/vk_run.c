@@ -46,15 +46,15 @@ static void measure(gm_exec *ex)
     ex->hidden_off = ex->logits_off + aligned(4ull * ex->bucket.outs * ex->n_vocab);
 }
 
-static gm_status alloc_slice(gm_exec *ex, gm_vk_slice *s, gm_err *err)
+static gm_status alloc_slice(gm_exec *ex, uint32_t i, gm_err *err)
 {
-    gm_vk_dev *const d = &ex->be->dev;
+    gm_vk_slice *const s = &ex->slice[i];
     const uint64_t step = ex->masks_off + 4ull * ex->max_masks * ex->mask_words;
     const uint64_t given = 4ull * ex->bucket.rows * ex->given_cols;
     const uint64_t result = ex->hidden_off + 4ull * ex->bucket.outs * ex->hidden_cols;
-    GM_TRY(gm_vk_buf_alloc(d, &s->step, step, GM_VK_STEP, "steps", err));
-    GM_TRY(gm_vk_buf_alloc(d, &s->given, given, GM_VK_STAGING, "given rows", err));
-    return gm_vk_buf_alloc(d, &s->result, result, GM_VK_RESULT, "results", err);
+    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_STEP, i, step, &s->step, err));
+    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_GIVEN, i, given, &s->given, err));
+    return gm_vk_share_take(ex->be, GM_VK_SHARE_RESULT, i, result, &s->result, err);
 }
 
 static uint32_t cut(const gm_exec *ex, const gm_vk_list *list, size_t ends[GM_VK_PIECES])
@@ -108,7 +108,7 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->constants, constants, GM_VK_STEP, "constants", err));
     GM_TRY(gm_vk_values_place(ex, err));
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
-        GM_TRY(alloc_slice(ex, &ex->slice[i], err));
+        GM_TRY(alloc_slice(ex, i, err));
         GM_TRY(record_slice(ex, i, err));
     }
     return GM_OK;
@@ -146,11 +146,12 @@ void gm_vk_drop(gm_exec *ex)
         for (uint32_t k = 0; ex->slice[i].pieces && k < ex->n_pieces; k++)
             gm_vk_record_free(d, ex->slice[i].pieces[k].commandBuffer);
         gm_mem_free(ex->slice[i].pieces);
-        gm_vk_buf_free(d, &ex->slice[i].step);
-        gm_vk_buf_free(d, &ex->slice[i].given);
-        gm_vk_buf_free(d, &ex->slice[i].result);
+        gm_vk_share_release(ex->be, &ex->slice[i].step);
+        gm_vk_share_release(ex->be, &ex->slice[i].given);
+        gm_vk_share_release(ex->be, &ex->slice[i].result);
     }
-    gm_vk_buf_free(d, &ex->scratch);
+    gm_vk_share_release(ex->be, &ex->scratch);
+    gm_vk_buf_free(d, &ex->counters);
     gm_vk_buf_free(d, &ex->constants);
     gm_mem_free(ex->values);
     gm_mem_free(ex->out);
