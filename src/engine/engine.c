@@ -248,6 +248,7 @@ static bool recover(gm_engine *e)
     if (!e->lost.code || e->n_active == 0) return true;
     const gm_status status = gm_recover(e, &err);
     if (status == GM_OK || status == GM_E_CANCEL) return status == GM_OK;
+    err.code = GM_E_LOST; /* whatever it is that refuses: nobody asked for anything wrong */
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
         if (e->slot[i]) fail(e, e->slot[i], &err);
     }

@@ -78,7 +78,7 @@ static gm_status mock_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *
     *out = NULL;
     if (atomic_load(&mock.n_closed)) {
         atomic_fetch_sub(&mock.n_closed, 1);
-        return gm_fail(e, GM_E_LOST, 0, "the device does not come back");
+        return gm_fail(e, GM_E_ARG, 0, "the device does not come back");
     }
     atomic_fetch_add(&mock.n_opened, 1);
     atomic_store(&mock.gone, 0);
