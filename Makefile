@@ -171,6 +171,9 @@ $(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 # Its entries of a device's table of functions stand before the driver's.
 $(B)/tests/unit/backend/vk/t_vk_faults: private LDFLAGS += -Wl,--wrap=gm_volk_load
 
+# So do these.
+$(B)/tests/unit/backend/vk/t_vk_loss: private LDFLAGS += -Wl,--wrap=gm_volk_load
+
 # failalloc stands before libc and the sanitizer, so the allocations of libraries fail too.
 $(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
@@ -270,7 +273,7 @@ TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(ASAN
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.
 TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_engine \
-                       engine/t_prefix engine/t_request server/t_server \
+                       engine/t_loss engine/t_prefix engine/t_request server/t_server \
                        toolbox/t_synth,$(B)/tests/unit/$(t))
 LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
@@ -285,6 +288,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' tests/vk/rdna3.sh \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_faults --all' \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_loss --all' \
          $(foreach t,engine request,'scripts/vulkan-env lvp $(VK_TESTS:%backend/vk=%engine)/t_$(t) vulkan')) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30

@@ -52,7 +52,7 @@ enum {
     GM_E_FORMAT, /* bytes from outside are not what they should be           */
     GM_E_NOMEM,  /* no host memory                                           */
     GM_E_DEVMEM, /* the device refused an allocation; the backend lives on   */
-    GM_E_LOST,   /* the device is gone: reopen                               */
+    GM_E_LOST,   /* the device is gone                                       */
     GM_E_BUSY,   /* queue or pages are full: try again later                 */
     GM_E_TOOBIG, /* can never fit; the sentence has both numbers             */
     GM_E_CANCEL, /* was told to stop                                         */
@@ -162,7 +162,7 @@ typedef struct gm_engine_opts {
         *cache_dir; /* a folder in which the cache outlives the engine, or NULL; until close */
     uint64_t
         memory; /* bytes for weights, KV cache and scratch together; 0: as much as n_slots need */
-    void (*note)(void *ctx, const char *text); /* told what did not work and does not matter, or
+    void (*note)(void *ctx, const char *text); /* told what went wrong and ends no request, or
                                                   NULL; any thread */
     void *note_ctx;
     uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */

@@ -141,6 +141,12 @@ int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
     return code;
 }
 
+void gm_session_note(void *ctx, const char *text)
+{
+    (void)ctx;
+    gm_say_note("%s", text);
+}
+
 gm_engine_opts gm_engine_args_opts(const gm_engine_args *args)
 {
     gm_engine_opts opts = gm_engine_opts_default();
@@ -273,6 +279,7 @@ int gm_session_start(gm_session *s, const gm_engine_args *args)
     gm_engine_opts opts = s->opts;
     opts.progress = gm_bar_tell;
     opts.progress_ctx = &bar;
+    opts.note = gm_session_note;
     gm_bar_begin(&bar, "loading");
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
     if (gm_bar_end(&bar)) return GM_EXIT_INTERRUPTED;

@@ -27,6 +27,8 @@ extern const gm_argrow gm_engine_rows[];
 /* The same without --ctx, for a command whose context follows from something else. */
 #define GM_ENGINE_ROWS_NO_CTX (gm_engine_rows + 1)
 gm_engine_opts gm_engine_args_opts(const gm_engine_args *args);
+/* A gm_engine_opts.note that says it. */
+void gm_session_note(void *ctx, const char *text);
 /* Refuses more threads than could ever help: they would wait for each other. */
 int gm_threads_check(const gm_command *cmd, const gm_argnum *threads);
 int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args);

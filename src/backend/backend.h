@@ -28,6 +28,7 @@ typedef struct gm_kvmem gm_kvmem;     /* KV pages and slots          */
 typedef struct gm_exec gm_exec;       /* a plan lowered for a number of rows */
 typedef uint64_t gm_ticket;
 
+/* Who keeps a configuration copies its strings: keep_cfg in engine/place.c names each. */
 typedef struct gm_backend_cfg {
     uint32_t n_threads;        /* 0: the backend's choice                                    */
     const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
@@ -138,7 +139,8 @@ typedef struct gm_backend_ops {
                          gm_err *err);
 
     /* A plan for steps of up to that many rows and outputs. The plan, weights and KV must outlive the exec;
-     * kv may be NULL for plans that have no cache and draw nothing. */
+     * kv may be NULL for plans that have no cache and draw nothing. Execs of one backend may share
+     * memory: the largest is best lowered first. */
     gm_status (*lower)(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
                        gm_exec **out, gm_err *err);
     void (*drop)(gm_exec *ex);

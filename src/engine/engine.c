@@ -151,10 +151,19 @@ static void end(gm_engine *e, gm_request *r, int32_t reason)
     let_go(e, r);
 }
 
+/* Nobody may build on what a failed step left. */
+static void fail(gm_engine *e, gm_request *r, const gm_err *err)
+{
+    gm_seq_fail(r, err);
+    r->n_done = 0;
+    let_go(e, r);
+}
+
 /* One output -> one event: of a token that the prompt has, or of one that was drawn. */
 static void deliver_out(gm_engine *e, const gm_outof *of, const gm_result_out *o)
 {
     gm_request *const r = of->seq;
+    r->lost = false;
     gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
     if (e->slot[r->slot] != r) return; /* an output before this one was its last */
     if (of->pos < r->n_prompt) {
@@ -168,9 +177,7 @@ static void deliver_out(gm_engine *e, const gm_outof *of, const gm_result_out *o
                 "model: the logits after token %u are not numbers: its weights are not finite "
                 "or too large",
                 (unsigned)of->pos);
-        gm_seq_fail(r, &bad);
-        r->n_done = 0;
-        let_go(e, r);
+        fail(e, r, &bad);
     } else if (of->pos < r->n_prompt) {
         gm_seq_prompt(r, e->model->vocab, &news);
     } else {
@@ -180,8 +187,17 @@ static void deliver_out(gm_engine *e, const gm_outof *of, const gm_result_out *o
     }
 }
 
-/* Results -> events. An abandoned step is made again for whoever was not cancelled; any other
- * failure ends the sequences that were in the step. */
+/* Whether the sequence may go on though its step failed. An abandoned step is made again for whoever
+ * was not cancelled, and a lost one once: where the same happens again, it may be what it asks for. */
+static bool survives(gm_request *r, gm_status status)
+{
+    if (status != GM_E_LOST) return status == GM_E_CANCEL;
+    const bool again = r->lost;
+    r->lost = true;
+    return !again;
+}
+
+/* Results -> events, or a failure for the sequences that were in the step. */
 static void deliver(gm_engine *e, gm_status status, const gm_result *result, const gm_err *err)
 {
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
@@ -191,10 +207,8 @@ static void deliver(gm_engine *e, gm_status status, const gm_result *result, con
             if (r->n_done < r->n_prompt) e->stats.n_prompt += r->n_now;
             r->n_done += r->n_now;
             r->begin->n = r->n_done;
-        } else if (status != GM_E_CANCEL) {
-            gm_seq_fail(r, err);
-            r->n_done = 0; /* nobody may build on what a failed step left */
-            let_go(e, r);
+        } else if (!survives(r, status)) {
+            fail(e, r, err);
         }
     }
     for (uint32_t i = 0; i < result->n_out; i++)
@@ -220,18 +234,33 @@ static void count_step(gm_engine *e)
  * is not needed for it. */
 static bool save_some(gm_engine *e)
 {
-    if (!e->store.dir) return false;
+    if (!e->store.dir || e->lost.code) return false;
     pthread_mutex_unlock(&e->lock);
     const bool did = gm_store_feed(&e->store, &e->place, e->kept);
     pthread_mutex_lock(&e->lock);
     return did;
 }
 
+/* A device that was lost is opened again for those who wait; where it cannot be, they are told. */
+static bool recover(gm_engine *e)
+{
+    gm_err err = {0};
+    if (!e->lost.code || e->n_active == 0) return true;
+    const gm_status status = gm_recover(e, &err);
+    if (status == GM_OK || status == GM_E_CANCEL) return status == GM_OK;
+    err.code = GM_E_LOST; /* whatever it is that refuses: nobody asked for anything wrong */
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
+        if (e->slot[i]) fail(e, e->slot[i], &err);
+    }
+    return false;
+}
+
 /* One turn of the engine thread. Read this first: it is the program in order. The lock is held
  * except while a step runs, so clients wait for a copy of an event at most. */
 static void engine_turn(gm_engine *e)
 {
-    take_requests(e);        /* clients -> sequences   */
+    take_requests(e); /* clients -> sequences   */
+    if (!recover(e)) return;
     if (!gm_sched_fill(e)) { /* sequences -> step      */
         if (!save_some(e)) sleep_for_news(e);
         return;
@@ -245,6 +274,7 @@ static void engine_turn(gm_engine *e)
     pthread_mutex_lock(&e->lock);
     atomic_store(&e->sole, NULL);
     if (status == GM_OK) gm_sched_learn(e, 1e6 * (gm_clock_s() - start_s));
+    if (status == GM_E_LOST) e->lost = err;
     count_step(e);
     deliver(e, status, &result, &err); /* tokens -> text -> events */
     save_some(e);
@@ -276,7 +306,7 @@ static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->out_of, e->step->limits.outs, sizeof *e->out_of, "slots",
                           err));
-    GM_TRY(gm_store_open(&e->store, p, o, err));
+    GM_TRY(gm_store_open(&e->store, p, &e->opts, err));
     gm_prefix_load(e);
     const int os = pthread_create(&e->thread, NULL, engine_main, e);
     if (os) return gm_fail(err, GM_E_IO, os, "engine: a thread cannot be started");
@@ -293,6 +323,7 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
     gm_engine *e = NULL;
     GM_TRY(gm_mem_alloc(&e, 1, sizeof *e, "an engine", err));
     e->model = m;
+    e->opts = (gm_engine_opts){.cache_dir = o.cache_dir, .note = o.note, .note_ctx = o.note_ctx};
     e->max_queue = o.max_queue;
     e->cache = o.cache || o.cache_dir;
     e->longest = gm_seq_longest(m->vocab);
@@ -317,7 +348,7 @@ void gm_engine_close(gm_engine *e)
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
-    if (e->has_thread) gm_store_finish(&e->store, &e->place, e->kept);
+    if (e->has_thread && !e->lost.code) gm_store_finish(&e->store, &e->place, e->kept);
     gm_store_close(&e->store);
     gm_prefix_clear(e);
     gm_step_free(e->step);

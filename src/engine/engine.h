@@ -18,6 +18,8 @@ typedef struct gm_outof {
 
 struct gm_engine {
     const gm_model *model;
+    gm_engine_opts
+        opts; /* all zero but for what lives as long as the engine: gm_store_open's, note */
     uint32_t max_queue; /* 0: any number */
     gm_store store;
     bool cache;        /* beginnings are kept after their requests are closed */
@@ -32,6 +34,7 @@ struct gm_engine {
     uint32_t slot_next; /* where the scheduler begins, one further each turn */
     double decode_us;   /* what a step of answers alone takes, smoothed    */
     double row_us;      /* what one more row of a prompt adds, smoothed    */
+    gm_err lost;        /* by which step the device was lost, until it is opened again */
 
     /* shared, under lock */
     pthread_mutex_t lock;
@@ -54,5 +57,10 @@ struct gm_engine {
 bool gm_sched_fill(gm_engine *e);
 /* Learns from the time that the step took. */
 void gm_sched_learn(gm_engine *e, double us);
+
+/* recover.c: opens the lost device again, with everything that was on it but for the KV cache: every
+ * sequence that runs is to be computed again, from its tokens. The lock is given up meanwhile. Where it
+ * fails, it may be tried once more; GM_E_CANCEL when nobody waits for it. */
+gm_status gm_recover(gm_engine *e, gm_err *err);
 
 #endif

@@ -149,15 +149,11 @@ typedef struct need {
     uint64_t weights, scratch, kv;
 } need;
 
-/* Steps of every size have their values, and for both that may be under way logits and hidden rows. */
+/* Steps of every size share the values of the largest, and logits once more, adjusted for the draw, and
+ * for each that may be under way. */
 static uint64_t exec_sizes(const gm_plan *p, gm_bucket most, uint32_t n_vocab)
 {
-    uint64_t size = 0;
-    for (uint32_t rows = 1; rows <= most.rows; rows *= 2) {
-        const gm_bucket b = {rows, rows < most.outs ? rows : most.outs};
-        size += scratch_size(p, b) + (GM_TICKETS + 1ull) * b.outs * n_vocab * sizeof(float);
-    }
-    return size;
+    return scratch_size(p, most) + (GM_TICKETS + 1ull) * most.outs * n_vocab * sizeof(float);
 }
 
 static gm_status find_need(const gm_runner *r, const gm_model *m, const wish *w, need *n,
@@ -260,6 +256,28 @@ const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, cha
 
 /* ---- setting up ------------------------------------------------------------------------ */
 
+/* The configuration as it can be kept. The device is the one that is open: what was the best of all
+ * may be another one by the time it has to be opened again. */
+static gm_status keep_cfg(gm_place *p, const gm_runner_cfg *cfg, gm_err *err)
+{
+    gm_backend_facts facts;
+    p->runner.ops->describe(p->runner.be, &facts);
+    p->cfg = *cfg;
+    p->cfg.backend = p->runner.ops->name;
+    p->cfg.progress = (gm_progress){0};
+    const struct {
+        const char *from, **to;
+    } texts[] = {
+        {cfg->be.isa, &p->cfg.be.isa},
+        {cfg->be.device ? cfg->be.device : facts.device, &p->cfg.be.device},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].from)
+            GM_TRY(gm_arena_copy(&p->arena, gm_str_c(texts[i].from), texts[i].to, err));
+    }
+    return GM_OK;
+}
+
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
                         const gm_place_cfg *cfg, gm_err *err)
 {
@@ -280,9 +298,17 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     w.cfg.progress = (gm_progress){tell, &listener};
     if (is_auto(opts)) choose_backend(&w, m, p->why);
     GM_TRY(gm_runner_open(&p->runner, &w.cfg, err));
+    GM_TRY(keep_cfg(p, &w.cfg, err));
     GM_TRY(check_room(&p->runner, m, &w, err));
     GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
     return gm_runner_load(&p->runner, m, &w.cfg, err);
+}
+
+gm_status gm_place_reopen(gm_place *p, const gm_progress *progress, gm_err *err)
+{
+    gm_runner_cfg cfg = p->cfg;
+    cfg.progress = *progress;
+    return gm_runner_reopen(&p->runner, &cfg, err);
 }
 
 void gm_place_deinit(gm_place *p)

@@ -26,6 +26,8 @@ typedef struct gm_place {
     gm_arena arena;
     gm_kvpool pool;
     gm_runner runner;
+    gm_runner_cfg
+        cfg; /* of the runner, with strings of the arena's and nobody to tell of progress */
 } gm_place;
 
 /* Checks the options and sets everything up. A failed or all-zero place is deinitialised like a
@@ -33,6 +35,10 @@ typedef struct gm_place {
 gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *opts,
                         const gm_place_cfg *cfg, gm_err *err);
 void gm_place_deinit(gm_place *p);
+
+/* Sets up anew what a lost device took along: the weights come from their file again, and the KV
+ * cache is empty. Where that fails, it may be tried once more. */
+gm_status gm_place_reopen(gm_place *p, const gm_progress *progress, gm_err *err);
 
 /* A step with room for everything that one turn may bring. */
 gm_status gm_place_step(const gm_place *p, gm_step **out, gm_err *err);

@@ -117,13 +117,18 @@ void gm_prefix_forget(gm_engine *e, const gm_request *r)
     }
 }
 
-/* Who was set aside has its tokens still, and computes them again. */
+void gm_prefix_unload(gm_engine *e, gm_request *r)
+{
+    gm_kvpool_release(&e->place.pool, &r->begin->table);
+    r->n_done = r->begin->n = 0;
+    r->begun = false;
+}
+
 static bool evict_aside(gm_engine *e)
 {
     for (gm_request *r = e->queue; r; r = r->next) {
         if (r->n_done == 0) continue;
-        gm_kvpool_release(&e->place.pool, &r->begin->table);
-        r->n_done = r->begin->n = 0;
+        gm_prefix_unload(e, r);
         return true;
     }
     return false;
@@ -148,6 +153,7 @@ void gm_prefix_clear(gm_engine *e)
 {
     for (gm_beginning *k = e->kept, *next = NULL; k; k = next) {
         next = k->next;
+        gm_kvpool_release(&e->place.pool, &k->table);
         gm_beginning_free(k);
     }
     e->kept = NULL;

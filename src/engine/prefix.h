@@ -32,9 +32,12 @@ void gm_prefix_forget(gm_engine *e, const gm_request *r);
 /* Gives back the pages of the beginning that was unused longest, then those of requests that were
  * set aside, then what running requests keep for others; false when there is none of these. */
 bool gm_prefix_evict(gm_engine *e);
+/* Takes the pages of a request that is not over: it has its tokens still, and computes them again when
+ * it is its turn. */
+void gm_prefix_unload(gm_engine *e, gm_request *r);
 /* Reads what an engine before this one has left on disk. */
 void gm_prefix_load(gm_engine *e);
-/* The engine goes, with its pages. */
+/* Forgets every kept beginning; those on disk stay there. */
 void gm_prefix_clear(gm_engine *e);
 
 #endif

@@ -25,24 +25,42 @@ gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     r->model = m;
     GM_TRY(r->ops->load(r->be, &m->plan.weights, &cfg->progress, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
-    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS && 1u << i <= cfg->most.rows; i++) {
+    for (uint32_t i = GM_RUNNER_BUCKETS; i-- > 0;) {
         const uint32_t rows = 1u << i;
         const gm_bucket bucket = {rows, rows < cfg->most.outs ? rows : cfg->most.outs};
-        if (r->ops->any_rows && rows < cfg->most.rows) continue;
+        if (rows > cfg->most.rows || (r->ops->any_rows && rows < cfg->most.rows)) continue;
         GM_TRY(r->ops->lower(r->be, r->weights, r->kv, cfg->plan, bucket, &r->exec[i], err));
     }
     return GM_OK;
 }
 
+/* All but what the runner is of: others may be reading that. */
+static void release(gm_runner *r)
+{
+    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS; i++) {
+        r->ops->drop(r->exec[i]);
+        r->exec[i] = NULL;
+    }
+    r->ops->kv_close(r->kv);
+    r->kv = NULL;
+    r->ops->unload(r->weights);
+    r->weights = NULL;
+    r->ops->close(r->be);
+    r->be = NULL;
+}
+
 void gm_runner_deinit(gm_runner *r)
 {
     if (!r->ops) return;
-    for (uint32_t i = 0; i < GM_RUNNER_BUCKETS; i++)
-        r->ops->drop(r->exec[i]);
-    r->ops->kv_close(r->kv);
-    r->ops->unload(r->weights);
-    r->ops->close(r->be);
+    release(r);
     *r = (gm_runner){0};
+}
+
+gm_status gm_runner_reopen(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err)
+{
+    release(r);
+    GM_TRY(r->ops->open(&r->be, &cfg->be, err));
+    return gm_runner_load(r, r->model, cfg, err);
 }
 
 gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err)

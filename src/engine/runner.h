@@ -37,6 +37,10 @@ gm_status gm_runner_open(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err);
 gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err);
 void gm_runner_deinit(gm_runner *r);
 
+/* Closes all that was opened and loaded, and does both again. Where that fails, it may be tried once
+ * more. */
+gm_status gm_runner_reopen(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err);
+
 /* Hands a step over; then waits for it. */
 gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err);
 gm_status gm_runner_collect(gm_runner *r, gm_ticket t, gm_result *out, gm_err *err);

@@ -78,6 +78,7 @@ struct gm_request {
     uint32_t n_now;    /* how many the step at hand adds               */
     bool begun;        /* the slot has its draw parameters             */
     bool aside;        /* it had a slot, and waits for its reader      */
+    bool lost;         /* its step was lost, and no event came since   */
     gm_detok detok;
     gm_stops stops;
     gm_strbuf piece;             /* text of the token at hand                    */

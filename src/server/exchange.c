@@ -136,6 +136,7 @@ unsigned gm_error_status(gm_status code)
     case GM_E_UNSUP: return MHD_HTTP_BAD_REQUEST;
     case GM_E_BUSY: return MHD_HTTP_TOO_MANY_REQUESTS;
     case GM_E_NOMEM:
+    case GM_E_LOST:
     case GM_E_DEVMEM: return MHD_HTTP_SERVICE_UNAVAILABLE;
     case GM_E_CANCEL: return MHD_HTTP_SERVICE_UNAVAILABLE;
     default: return MHD_HTTP_INTERNAL_SERVER_ERROR;

@@ -21,6 +21,7 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     gm_status status = GM_OK;
     GM_TRY(gm_mem_alloc(&be, 1, sizeof *be, "the vulkan backend", err));
     be->abandon = cfg->abandon;
+    be->piece_work = GM_VK_PIECE_WORK;
     GM_TRY_DONE(gm_workers_open(&be->workers, cfg->n_threads, err));
     GM_TRY_DONE(gm_vk_dev_open(&be->dev, cfg->device, err));
     GM_TRY_DONE(gm_vk_pipes_init(&be->pipes, &be->dev, NULL, 0, err));

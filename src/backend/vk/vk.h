@@ -12,6 +12,7 @@
  *     vk_load.c      ... and their way to the device
  *     vk_kv.c        pages and slots on the device
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
+ *     vk_share.c     memory that execs have in common
  *     vk_shape.c     which kernel a product gets
  *     vk_run.c       a step goes in, answers come out
  *     vk_prof.c      how long each kernel takes
@@ -29,6 +30,9 @@ struct gm_backend {
     const atomic_int *abandon;
     gm_ticket n_run, n_waited; /* steps handed over, and answered */
     gm_exec *under_way[GM_TICKETS];
+    double piece_work; /* GM_VK_PIECE_WORK, but in tests */
+    double done_s;     /* when the last step was         */
+    struct gm_vk_shared *shared;
     gm_vk_buf roof;
 };
 
@@ -83,12 +87,22 @@ typedef struct gm_vk_grid {
 #define GM_VK_TAIL_ROWS  2 /* most rows whose norms the product's last workgroup does   */
 #define GM_VK_TURNS_SIZE (2 * 8 * 512) /* bytes before the ops' constants */
 
+/* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
+ * parts: a desktop gets its turn in between, and whoever cancels need not wait for the end. A piece has
+ * so many multiplications that a device of 5e11 a second takes 100 ms, as a submit may. */
+#define GM_VK_PIECES     256
+#define GM_VK_PIECE_ROWS 8 /* most rows of a step that is one piece */
+#define GM_VK_PIECE_WORK 5e10
+#define GM_VK_PART_US    1e5
+
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
-    gm_vk_buf step, given, result;
-    VkCommandBuffer cmd;
-    uint64_t value;       /* of the timeline, once it is done                    */
-    const gm_step *asked; /* the step that is under way                          */
+    gm_vk_buf step, given, result;     /* shared                                        */
+    VkCommandBufferSubmitInfo *pieces; /* [n_pieces]                                    */
+    uint32_t n_sent, per_submit;       /* pieces                                        */
+    uint64_t before, value;            /* of the timeline, after its last two submits   */
+    double start_s;                    /* when the first was                            */
+    const gm_step *asked;              /* the step that is under way                    */
 } gm_vk_slice;
 
 struct gm_exec {
@@ -97,7 +111,8 @@ struct gm_exec {
     gm_kvmem *kv;
     const gm_plan *plan;
     gm_bucket bucket;
-    gm_vk_buf scratch;
+    gm_vk_buf scratch;   /* shared                                                */
+    gm_vk_buf counters;  /* of workgroups that have finished: 0 between dispatches */
     gm_vk_value *values; /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2]; /* scratch of kernels                    */
     gm_vk_buf constants; /* turns of ropes; what of an op does not fit in push constants  */
@@ -109,6 +124,8 @@ struct gm_exec {
     uint32_t n_grids;
     gm_vk_slice slice[GM_TICKETS];
     size_t n_dispatches, n_barriers;
+    uint32_t n_pieces;
+    double row_us;      /* what a row of the last step took */
     gm_result_out *out; /* [outs] */
     gm_candidate *top;  /* [outs, GM_TOP_MAX] */
     uint32_t *order;    /* [n_vocab] scratch of candidates */
@@ -176,6 +193,27 @@ void gm_vk_shape_product(const gm_vk_product *p, uint32_t spec[GM_VK_SPECS]);
 uint32_t gm_vk_shape_rows(const uint32_t spec[GM_VK_SPECS]);
 uint32_t gm_vk_shape_columns(const uint32_t spec[GM_VK_SPECS]);
 
+/* vk_share.c: memory of steps, which all execs use in turn. */
+typedef enum gm_vk_share {
+    GM_VK_SHARE_VALUES,
+    GM_VK_SHARE_STEP,
+    GM_VK_SHARE_GIVEN,
+    GM_VK_SHARE_RESULT,
+} gm_vk_share;
+typedef struct gm_vk_shared gm_vk_shared;
+struct gm_vk_shared {
+    gm_vk_shared *next;
+    gm_vk_share what;
+    uint32_t ticket, n_users;
+    gm_vk_buf buf;
+};
+
+/* At least that many bytes for what one step, that of the ticket, has at a time. What is in
+ * them is whatever a step of another exec has left. All-zero is released like what was taken. */
+gm_status gm_vk_share_take(gm_backend *be, gm_vk_share what, uint32_t ticket, uint64_t size,
+                           gm_vk_buf *out, gm_err *err);
+void gm_vk_share_release(gm_backend *be, gm_vk_buf *b);
+
 /* vk_values.c: finds a place for every value and for scratch; fills ex->values. */
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
 
@@ -185,7 +223,8 @@ gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p
 void gm_vk_drop(gm_exec *ex);
 gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
-/* vk_prof.c: runs the step that lies in the exec's first slice again, with a timestamp after each
+/* vk_prof.c: runs the step that lies in the exec's first slice (no other exec has run one there since)
+ * again, with a timestamp after each
  * dispatch, and adds the time of each kind of kernel to rows[]; *n of at most cap are filled. */
 typedef struct gm_vk_prof_row {
     const char *name; /* of the shader */

@@ -471,23 +471,29 @@ void gm_vk_buf_free(gm_vk_dev *d, gm_vk_buf *b)
     *b = (gm_vk_buf){0};
 }
 
-gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_err *err)
+gm_status gm_vk_submit_all(gm_vk_dev *d, const VkCommandBufferSubmitInfo *buffers, uint32_t n,
+                           uint64_t *value, gm_err *err)
 {
-    const VkCommandBufferSubmitInfo buffer = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO,
-                                              .commandBuffer = cmd};
     const VkSemaphoreSubmitInfo signal = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
                                           .semaphore = d->timeline,
                                           .value = d->n_submits + 1,
                                           .stageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT};
     const VkSubmitInfo2 info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2,
-                                .commandBufferInfoCount = 1,
-                                .pCommandBufferInfos = &buffer,
+                                .commandBufferInfoCount = n,
+                                .pCommandBufferInfos = buffers,
                                 .signalSemaphoreInfoCount = 1,
                                 .pSignalSemaphoreInfos = &signal};
     GM_TRY(gm_vk_check(d->vk.vkQueueSubmit2(d->queue, 1, &info, VK_NULL_HANDLE), "a submit", err));
     d->count.submits++;
     *value = ++d->n_submits;
     return GM_OK;
+}
+
+gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_err *err)
+{
+    const VkCommandBufferSubmitInfo buffer = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO,
+                                              .commandBuffer = cmd};
+    return gm_vk_submit_all(d, &buffer, 1, value, err);
 }
 
 gm_status gm_vk_wait(gm_vk_dev *d, uint64_t value, gm_err *err)

@@ -87,7 +87,10 @@ gm_status gm_vk_buf_alloc(gm_vk_dev *d, gm_vk_buf *b, uint64_t size, gm_vk_memki
                           const char *what, gm_err *err);
 void gm_vk_buf_free(gm_vk_dev *d, gm_vk_buf *b);
 
-/* Hands a command buffer to the queue; *value is what the timeline shows when it is done. */
+/* Hands command buffers to the queue as one submit; *value is what the timeline shows when they are
+ * done. */
+gm_status gm_vk_submit_all(gm_vk_dev *d, const VkCommandBufferSubmitInfo *buffers, uint32_t n,
+                           uint64_t *value, gm_err *err);
 gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_err *err);
 gm_status gm_vk_wait(gm_vk_dev *d, uint64_t value, gm_err *err);
 

@@ -321,6 +321,8 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
 {
     const uint32_t columns = gm_vk_shape_columns(t->spec), rows = rows_of(l, in);
     push->side = rows > 3 * columns ? 2 : rows > columns ? 1 : 0;
+    for (int i = 0; i < 3; i++)
+        t->d.work += (double)rows * push->n_cols * push->n_rows[i];
     GM_TRY(grid_of_rows(l, t, in, wgs << push->side, columns << push->side));
     return put(l, t, push, sizeof *push);
 }

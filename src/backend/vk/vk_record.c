@@ -62,6 +62,22 @@ size_t gm_vk_list_find_hazard(const gm_vk_list *l)
     return l->n;
 }
 
+uint32_t gm_vk_list_cut(const gm_vk_list *l, double most, size_t *ends)
+{
+    uint32_t n = 0;
+    double work = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const double more = l->at[i].work;
+        if (work > 0 && more > 0 && work + more > most) {
+            ends[n++] = i;
+            work = 0;
+        }
+        work += more;
+    }
+    ends[n++] = l->n;
+    return n;
+}
+
 static void barrier(gm_vk_dev *d, VkCommandBuffer cmd, VkPipelineStageFlags2 from,
                     VkPipelineStageFlags2 to)
 {

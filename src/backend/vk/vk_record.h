@@ -25,6 +25,7 @@ typedef struct gm_vk_dispatch {
     uint32_t n_push;
     uint32_t n_ranges;
     bool barrier; /* everything before it is finished and seen */
+    double work;  /* multiplications of products, of as many rows as there can be */
     uint8_t push[GM_VK_PUSH];
     gm_vk_range ranges[GM_VK_RANGES];
 } gm_vk_dispatch;
@@ -43,6 +44,10 @@ void gm_vk_list_place_barriers(gm_vk_list *l);
 /* The first dispatch that touches what an earlier one still writes, or writes what one still reads;
  * l->n when there is none. */
 size_t gm_vk_list_find_hazard(const gm_vk_list *l);
+
+/* Cuts the list into pieces of at most so much work, or of one dispatch that has more: ends[i] is one
+ * past the last dispatch of piece i. Answers how many there are, at most 2 * all work / most + 1. */
+uint32_t gm_vk_list_cut(const gm_vk_list *l, double most, size_t *ends);
 
 /* How a list is recorded: grids holds the indirect ones from byte grids_off on; with times, the time
  * after dispatch i becomes its query i + 1, and query 0 the time before all. */

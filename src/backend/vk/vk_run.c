@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* An exec's life: made once with everything that a step will need, then steps go in and answers come
  * out. Running a step writes it to mapped memory and submits a recording that is there already;
- * waiting waits for the timeline and reads mapped memory. Neither allocates, records or binds. */
+ * waiting waits for the timeline and reads mapped memory. Neither allocates, records or binds.
+ *
+ * A recording is a number of pieces, and a submit hands over as many of them as take a tenth of a
+ * second by what the exec's last step took: a prompt's 512 rows of 27B are seconds on a small GPU. One
+ * submit is always under way and one behind it, so that the device does not wait for the host; the
+ * others follow while their step is waited for, or at once where another step comes after. Steps of
+ * answers are one submit on every device, since nobody's stream may wait for a slower one. */
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "backend/vk/vk.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -38,15 +46,40 @@ static void measure(gm_exec *ex)
     ex->hidden_off = ex->logits_off + aligned(4ull * ex->bucket.outs * ex->n_vocab);
 }
 
-static gm_status alloc_slice(gm_exec *ex, gm_vk_slice *s, gm_err *err)
+static gm_status alloc_slice(gm_exec *ex, uint32_t i, gm_err *err)
 {
-    gm_vk_dev *const d = &ex->be->dev;
+    gm_vk_slice *const s = &ex->slice[i];
     const uint64_t step = ex->masks_off + 4ull * ex->max_masks * ex->mask_words;
     const uint64_t given = 4ull * ex->bucket.rows * ex->given_cols;
     const uint64_t result = ex->hidden_off + 4ull * ex->bucket.outs * ex->hidden_cols;
-    GM_TRY(gm_vk_buf_alloc(d, &s->step, step, GM_VK_STEP, "steps", err));
-    GM_TRY(gm_vk_buf_alloc(d, &s->given, given, GM_VK_STAGING, "given rows", err));
-    return gm_vk_buf_alloc(d, &s->result, result, GM_VK_RESULT, "results", err);
+    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_STEP, i, step, &s->step, err));
+    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_GIVEN, i, given, &s->given, err));
+    return gm_vk_share_take(ex->be, GM_VK_SHARE_RESULT, i, result, &s->result, err);
+}
+
+static uint32_t cut(const gm_exec *ex, const gm_vk_list *list, size_t ends[GM_VK_PIECES])
+{
+    double all = 0;
+    for (size_t i = 0; i < list->n; i++)
+        all += list->at[i].work;
+    const double least = 2 * all / (GM_VK_PIECES - 1);
+    const double most = ex->bucket.rows <= GM_VK_PIECE_ROWS ? all : ex->be->piece_work;
+    return gm_vk_list_cut(list, fmax(most, least), ends);
+}
+
+static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *list, gm_err *err)
+{
+    size_t ends[GM_VK_PIECES];
+    ex->n_pieces = cut(ex, list, ends);
+    GM_TRY(gm_mem_alloc(&s->pieces, ex->n_pieces, sizeof *s->pieces, "recordings", err));
+    for (uint32_t i = 0; i < ex->n_pieces; i++) {
+        const size_t first = i ? ends[i - 1] : 0;
+        const gm_vk_list piece = {.at = list->at + first, .n = ends[i] - first};
+        const gm_vk_recording r = {&ex->be->pipes, &piece, &s->step, ex->grids_off, NULL};
+        s->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
+        GM_TRY(gm_vk_record(&ex->be->dev, &r, &s->pieces[i].commandBuffer, err));
+    }
+    return GM_OK;
 }
 
 static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
@@ -54,10 +87,7 @@ static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
     gm_vk_list list = {0};
     gm_status status = gm_vk_list_plan(ex, i, &list, err);
     if (status == GM_OK) status = gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err);
-    if (status == GM_OK) {
-        const gm_vk_recording r = {&ex->be->pipes, &list, &ex->slice[i].step, ex->grids_off, NULL};
-        status = gm_vk_record(&ex->be->dev, &r, &ex->slice[i].cmd, err);
-    }
+    if (status == GM_OK) status = record_pieces(ex, &ex->slice[i], &list, err);
     ex->n_dispatches = list.n;
     ex->n_barriers = 0;
     for (size_t j = 0; j < list.n; j++)
@@ -78,7 +108,7 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->constants, constants, GM_VK_STEP, "constants", err));
     GM_TRY(gm_vk_values_place(ex, err));
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
-        GM_TRY(alloc_slice(ex, &ex->slice[i], err));
+        GM_TRY(alloc_slice(ex, i, err));
         GM_TRY(record_slice(ex, i, err));
     }
     return GM_OK;
@@ -113,12 +143,15 @@ void gm_vk_drop(gm_exec *ex)
     gm_vk_dev *const d = &ex->be->dev;
     gm_vk_wait(d, d->n_submits, NULL);
     for (int i = 0; i < GM_TICKETS; i++) {
-        gm_vk_record_free(d, ex->slice[i].cmd);
-        gm_vk_buf_free(d, &ex->slice[i].step);
-        gm_vk_buf_free(d, &ex->slice[i].given);
-        gm_vk_buf_free(d, &ex->slice[i].result);
+        for (uint32_t k = 0; ex->slice[i].pieces && k < ex->n_pieces; k++)
+            gm_vk_record_free(d, ex->slice[i].pieces[k].commandBuffer);
+        gm_mem_free(ex->slice[i].pieces);
+        gm_vk_share_release(ex->be, &ex->slice[i].step);
+        gm_vk_share_release(ex->be, &ex->slice[i].given);
+        gm_vk_share_release(ex->be, &ex->slice[i].result);
     }
-    gm_vk_buf_free(d, &ex->scratch);
+    gm_vk_share_release(ex->be, &ex->scratch);
+    gm_vk_buf_free(d, &ex->counters);
     gm_vk_buf_free(d, &ex->constants);
     gm_mem_free(ex->values);
     gm_mem_free(ex->out);
@@ -251,6 +284,44 @@ static void expect_draws(gm_exec *ex, const gm_step *s)
     }
 }
 
+/* How many pieces of a step make a submit: all, or as many as will take GM_VK_PART_US. */
+static uint32_t pieces_of(const gm_exec *ex, const gm_step *s)
+{
+    const double us = ex->row_us * s->n_rows;
+    const bool answers = s->n_segs == s->n_rows;
+    if (answers || (us > 0 && us <= GM_VK_PART_US)) return ex->n_pieces;
+    const double n = us > 0 ? ex->n_pieces * GM_VK_PART_US / us : 1;
+    return n > 1 ? (uint32_t)n : 1;
+}
+
+/* Hands over the next pieces. */
+static gm_status send(gm_exec *ex, gm_vk_slice *s, gm_err *err)
+{
+    gm_vk_dev *const d = &ex->be->dev;
+    const uint32_t left = ex->n_pieces - s->n_sent, n = s->per_submit < left ? s->per_submit : left;
+    uint64_t value = 0;
+    if (n == 0) return GM_OK;
+    GM_TRY(gm_vk_submit_all(d, &s->pieces[s->n_sent], n, &value, err));
+    s->before = s->value;
+    s->value = value;
+    s->n_sent += n;
+    if (s->n_sent < ex->n_pieces) return GM_OK;
+    d->count.dispatches += ex->n_dispatches;
+    d->count.barriers += ex->n_barriers;
+    return GM_OK;
+}
+
+/* The step before this one goes first. */
+static gm_status send_rest(gm_backend *be, gm_err *err)
+{
+    if (be->n_run == be->n_waited) return GM_OK;
+    const uint32_t which = (be->n_run - 1) % GM_TICKETS;
+    gm_exec *const ex = be->under_way[which];
+    while (ex->slice[which].n_sent < ex->n_pieces)
+        GM_TRY(send(ex, &ex->slice[which], err));
+    return GM_OK;
+}
+
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
 {
     gm_backend *const be = ex->be;
@@ -263,9 +334,12 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
     GM_TRY(check_rows(ex, s, err));
     if (ex->kv) be->dev.count.bytes_up += write_edits(ex, s, which);
     be->dev.count.bytes_up += write_step(ex, s, slice);
-    GM_TRY(gm_vk_submit(&be->dev, slice->cmd, &slice->value, err));
-    be->dev.count.dispatches += ex->n_dispatches;
-    be->dev.count.barriers += ex->n_barriers;
+    GM_TRY(send_rest(be, err));
+    slice->n_sent = 0;
+    slice->per_submit = pieces_of(ex, s);
+    slice->start_s = gm_clock_s();
+    for (int i = 0; i < 2; i++)
+        GM_TRY(send(ex, slice, err));
     expect_draws(ex, s);
     slice->asked = s;
     be->under_way[which] = ex;
@@ -305,6 +379,25 @@ static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
     }
 }
 
+/* Sends what is left of the step and waits for all of it; or, where it is abandoned, for what was
+ * sent. */
+static gm_status finish(gm_exec *ex, gm_vk_slice *s, gm_err *err)
+{
+    gm_backend *const be = ex->be;
+    bool abandoned = false;
+    while (s->n_sent < ex->n_pieces && !abandoned) {
+        GM_TRY(gm_vk_wait(&be->dev, s->before, err));
+        abandoned = be->abandon && atomic_load(be->abandon);
+        if (!abandoned) GM_TRY(send(ex, s, err));
+    }
+    GM_TRY(gm_vk_wait(&be->dev, s->value, err));
+    const double now = gm_clock_s(), start = s->start_s > be->done_s ? s->start_s : be->done_s;
+    be->done_s = now;
+    if (abandoned) return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
+    if (s->asked->n_rows) ex->row_us = 1e6 * (now - start) / s->asked->n_rows;
+    return GM_OK;
+}
+
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
 {
     *r = (gm_result){0};
@@ -312,9 +405,9 @@ gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
         return gm_fail(err, GM_E_ARG, 0, "step: waited for out of order");
     const uint32_t which = be->n_waited % GM_TICKETS;
     gm_exec *const ex = be->under_way[which];
-    const gm_vk_slice *const slice = &ex->slice[which];
+    gm_vk_slice *const slice = &ex->slice[which];
     be->n_waited++;
-    GM_TRY(gm_vk_wait(&be->dev, slice->value, err));
+    GM_TRY(finish(ex, slice, err));
     for (uint32_t i = 0; i < slice->asked->n_outs; i++)
         read_out(ex, slice, i);
     *r = (gm_result){.n_out = slice->asked->n_outs, .out = ex->out};

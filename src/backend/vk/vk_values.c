@@ -21,6 +21,7 @@ typedef struct placer {
     size_t *last;     /* [n_vals] the last group that reads it      */
     bool *f32;        /* [n_vals] whether a reader wants it so      */
     uint32_t *n_int8; /* [n_vals] rows of int8 that its readers want */
+    uint64_t arrived; /* bytes of counters                         */
 } placer;
 
 /* ---- what is wanted -------------------------------------------------------------------------- */
@@ -142,7 +143,8 @@ static gm_status place_scratch(placer *pl, gm_err *err)
 {
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
-    uint64_t parts = 0, arrived = 4, adjusted = 0, wide = 0;
+    uint64_t parts = 0, adjusted = 0, wide = 0;
+    pl->arrived = 4;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
         const uint64_t rows = ex->bucket.rows;
@@ -152,7 +154,8 @@ static gm_status place_scratch(placer *pl, gm_err *err)
             const uint64_t one = op->attn.n_head * (gm_vk_kv_dim(&ex->kv->slots.desc) + 2ull) * 4;
             if (rows <= GM_VK_SPLIT_ROWS && rows * splits * one > parts)
                 parts = rows * splits * one;
-            if (rows * op->attn.n_kv_head * 4 > arrived) arrived = rows * op->attn.n_kv_head * 4;
+            const uint64_t counters = rows * op->attn.n_kv_head * 4;
+            if (counters > pl->arrived) pl->arrived = counters;
         }
         if (op->kind == GM_OP_DRAW) adjusted = ex->bucket.outs * 4ull * p->vals[op->in[0]].cols;
         if (op->kind == GM_OP_GATE_UP_GELU && !rounds(p, op->out)) {
@@ -161,7 +164,6 @@ static gm_status place_scratch(placer *pl, gm_err *err)
         }
     }
     GM_TRY(take(pl, parts, &ex->parts, err));
-    GM_TRY(take(pl, arrived, &ex->arrived, err));
     GM_TRY(take(pl, wide, &ex->wide[0], err));
     GM_TRY(take(pl, wide, &ex->wide[1], err));
     return take(pl, adjusted, &ex->adjusted, err);
@@ -184,16 +186,16 @@ static gm_status place_all(placer *pl, gm_err *err)
     find_wants(pl);
     GM_TRY(place_scratch(pl, err)); /* first, and never given back */
     GM_TRY(place_groups(pl, err));
-    GM_TRY(
-        gm_vk_buf_alloc(&ex->be->dev, &ex->scratch, pl->end, GM_VK_LOCAL, "a step's values", err));
-    GM_TRY(gm_vk_fill_now(&ex->be->dev, &ex->scratch, 0, err));
+    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_VALUES, 0, pl->end, &ex->scratch, err));
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->counters, pl->arrived, GM_VK_LOCAL, "counters", err));
+    GM_TRY(gm_vk_fill_now(&ex->be->dev, &ex->counters, 0, err));
+    ex->arrived = ex->counters.addr;
     for (gm_val v = 1; v < p->n_vals; v++) {
         relocate(ex->scratch.addr, &ex->values[v].f32);
         relocate(ex->scratch.addr, &ex->values[v].q);
         relocate(ex->scratch.addr, &ex->values[v].meta);
     }
     relocate(ex->scratch.addr, &ex->parts);
-    relocate(ex->scratch.addr, &ex->arrived);
     relocate(ex->scratch.addr, &ex->wide[0]);
     relocate(ex->scratch.addr, &ex->wide[1]);
     relocate(ex->scratch.addr, &ex->adjusted);

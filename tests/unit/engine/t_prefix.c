@@ -417,7 +417,7 @@ static gm_status shaky_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *e
     if (atomic_load(&n_failing) == 0) return status;
     atomic_fetch_sub(&n_failing, 1);
     *r = (gm_result){0};
-    return gm_fail(e, GM_E_LOST, 0, "the device is gone");
+    return gm_fail(e, GM_E_DEVMEM, 0, "there is no memory");
 }
 
 static gm_engine *shaky_engine_of(const gm_model *m, uint32_t n_slots)
@@ -448,7 +448,7 @@ static void test_failing_donor(void **state)
     atomic_store(&n_failing, 1);
     a = (tiny_answer){0};
     tiny_collect(donor, &a);
-    assert_int_equal(a.status, GM_E_LOST);
+    assert_int_equal(a.status, GM_E_DEVMEM);
     assert_int_equal(finish(&w, sharer, &b, NULL), 69);
     gm_request_close(sharer);
     gm_request_close(keep(&w, e, &b, 0)); /* the failed one is still open */
@@ -458,7 +458,7 @@ static void test_failing_donor(void **state)
     gm_request *const early = start(e, &o);
     a = (tiny_answer){0};
     tiny_collect(early, &a);
-    assert_int_equal(a.status, GM_E_LOST);
+    assert_int_equal(a.status, GM_E_DEVMEM);
     gm_request_close(keep(&w, e, &b, 0));
     gm_request_close(early);
     close_idle(e);

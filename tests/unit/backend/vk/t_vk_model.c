@@ -166,7 +166,8 @@ static void device_open(device *d, const scene *s, uint32_t rows)
         ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
         ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
         ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, &d->ex, &err) !=
-            GM_OK)
+            GM_OK ||
+        gm_vk_fill_now(&d->be->dev, &d->ex->scratch, UINT32_MAX, &err) != GM_OK) /* not numbers */
         fail_msg("%s", err.msg);
 }
 
@@ -299,6 +300,208 @@ static void test_slots(void **state)
     gm_model_close(s.model);
 }
 
+/* ---- steps in pieces ------------------------------------------------------------------------- */
+
+enum { PIECE_ROWS = 16 };
+
+/* A list of which every third dispatch is a product, each longer than the one before. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    gm_vk_dispatch at[40] = {{0}};
+    const gm_vk_list list = {.at = at, .n = 40};
+    double all = 0;
+    for (uint32_t i = 0; i < 40; i++) {
+        at[i].work = i % 3 == 2 ? 1000.0 * i : 0;
+        all += at[i].work;
+    }
+    for (double most = 100; most < 2 * all; most *= 1.3) {
+        size_t ends[40], first = 0;
+        const uint32_t n = gm_vk_list_cut(&list, most, ends);
+        assert_true(n <= 2 * all / most + 1);
+        assert_int_equal(n == 1, most >= all);
+        assert_int_equal(ends[n - 1], 40);
+        for (uint32_t i = 0; i < n; first = ends[i++]) {
+            double work = 0;
+            uint32_t n_products = 0;
+            assert_true(ends[i] > first);
+            for (size_t k = first; k < ends[i]; k++) {
+                work += at[k].work;
+                n_products += at[k].work > 0;
+            }
+            assert_true(n_products == 1 || (n_products > 1 && work <= most));
+        }
+    }
+}
+
+static void lower_more(device *d, const scene *s, uint32_t rows, gm_exec **out)
+{
+    gm_err err = {0};
+    if (gm_backend_vulkan.lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, out,
+                                &err) != GM_OK)
+        fail_msg("%s", err.msg);
+}
+
+/* The device's exec once more, in as many pieces as it has products. */
+static void lower_in_pieces(device *d, const scene *s)
+{
+    gm_backend_vulkan.drop(d->ex);
+    d->be->piece_work = 1;
+    lower_more(d, s, PIECE_ROWS, &d->ex);
+    assert_true(d->ex->n_pieces >= 4 * s->model->config.n_layer);
+}
+
+/* A prompt of which the last row draws; then the token after that one. */
+static void put_turn(gm_step *prompt, gm_step *token, const scene *s)
+{
+    gm_step_clear(prompt);
+    put_prompt(prompt, s, 0, 13);
+    prompt->n_outs = prompt->n_draw = 0;
+    gm_step_put_out(prompt, &(gm_step_out){12, GM_WANT_DRAW, 0, GM_NO_MASK});
+    gm_step_clear(token);
+    gm_step_put_seg(token, &(gm_step_seg){0, 0, 1});
+    gm_step_put_row(token, &(gm_step_row){.kind = GM_ROW_LAST, .pos = 13, .last = {13, 13}});
+    gm_step_put_out(token, &(gm_step_out){.want = GM_WANT_DRAW, .mask = GM_NO_MASK});
+}
+
+/* Both steps, one after the other or both under way at once, the second on an exec of its own where one
+ * is given; answers how many submits they were. */
+static uint64_t turn(const device *d, gm_exec *second, gm_step *const step[2], bool at_once,
+                     gm_result_out out[2])
+{
+    gm_exec *const ex[2] = {d->ex, second ? second : d->ex};
+    gm_err err = {0};
+    gm_ticket t[2];
+    gm_result r;
+    const uint64_t before = d->be->dev.count.submits;
+    for (int i = 0; i < 2; i++) {
+        if (gm_backend_vulkan.run(ex[i], step[i], &t[i], &err) != GM_OK) fail_msg("%s", err.msg);
+        if (at_once && i == 0) continue;
+        for (int k = at_once ? 0 : i; k <= i; k++) {
+            if (gm_backend_vulkan.wait(d->be, t[k], &r, &err) != GM_OK) fail_msg("%s", err.msg);
+            out[k] = r.out[0];
+        }
+    }
+    return d->be->dev.count.submits - before;
+}
+
+static void assert_same_turn(const gm_result_out got[2], const gm_result_out want[2])
+{
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(got[i].token, want[i].token);
+        assert_memory_equal(&got[i].logprob, &want[i].logprob, sizeof(float));
+    }
+}
+
+/* However a step is handed over, its bits are the same; and it is as many submits as its time says. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    scene s;
+    device d;
+    gm_err err = {0};
+    atomic_int abandon = 0;
+    gm_step *step[2] = {NULL, NULL};
+    gm_result_out want[2], got[2];
+    gm_ticket t;
+    gm_result r;
+    const gm_step_limits limits = {
+        .rows = PIECE_ROWS, .segs = 1, .outs = PIECE_ROWS, .edits = 8, .sets = 1};
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, PIECE_ROWS);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gm_step_alloc(&step[i], &limits, &err), GM_OK);
+    put_turn(step[0], step[1], &s);
+    assert_int_equal(turn(&d, NULL, step, false, want), 2);
+    lower_in_pieces(&d, &s);
+    const uint32_t n = d.ex->n_pieces, third = (n + n / 3 - 1) / (n / 3);
+    const struct {
+        double row_us;
+        uint64_t submits;
+    } cases[] = {{0, n}, {1e-3, 1}, {3 * GM_VK_PART_US / 13, third}, {1e30, n}};
+    for (uint32_t i = 0; i < 8; i++) {
+        const gm_device_counts before = d.be->dev.count;
+        print_message("%u pieces in %u submits\n", n, (uint32_t)cases[i % 4].submits);
+        d.ex->row_us = cases[i % 4].row_us;
+        assert_int_equal(turn(&d, NULL, step, i < 4, got), cases[i % 4].submits + 1);
+        assert_int_equal(d.be->dev.count.dispatches, before.dispatches + 2 * d.ex->n_dispatches);
+        assert_int_equal(d.be->dev.count.recordings, before.recordings);
+        assert_same_turn(got, want);
+    }
+    /* Abandoned: what was not sent yet is not. */
+    d.be->abandon = &abandon;
+    abandon = 1;
+    d.ex->row_us = 0;
+    const uint64_t submits = d.be->dev.count.submits;
+    assert_int_equal(gm_backend_vulkan.run(d.ex, step[0], &t, &err), GM_OK);
+    assert_int_equal(gm_backend_vulkan.wait(d.be, t, &r, &err), GM_E_CANCEL);
+    assert_int_equal(d.be->dev.count.submits, submits + 2);
+    abandon = 0;
+    turn(&d, NULL, step, true, got);
+    assert_int_equal(got[1].token, want[1].token);
+    for (int i = 0; i < 2; i++)
+        gm_step_free(step[i]);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
+static uint64_t held(const device *d)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < GM_DEVICE_HEAPS; i++)
+        sum += d->be->dev.count.held[i];
+    return sum;
+}
+
+/* A smaller exec uses the memory of a larger one, also after that is gone; steps of both may be under
+ * way at once. */
+static void test_execs_share(void **state)
+{
+    (void)state;
+    scene s;
+    device d;
+    gm_err err = {0};
+    gm_exec *small = NULL, *large = NULL;
+    gm_step *step[2] = {NULL, NULL};
+    gm_result_out want[2], got[2];
+    const gm_step_limits limits = {
+        .rows = PIECE_ROWS, .segs = 1, .outs = PIECE_ROWS, .edits = 8, .sets = 1};
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, PIECE_ROWS);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gm_step_alloc(&step[i], &limits, &err), GM_OK);
+    put_turn(step[0], step[1], &s);
+    turn(&d, NULL, step, false, want);
+
+    const uint64_t alone = held(&d);
+    lower_more(&d, &s, 1, &small);
+    const uint64_t own = held(&d) - alone;
+    assert_int_equal(own, small->constants.size + small->counters.size);
+    for (int i = 0; i < 4; i++) {
+        turn(&d, small, step, i % 2, got);
+        assert_same_turn(got, want);
+    }
+
+    /* What does not fit has its own, and gives it back. */
+    lower_more(&d, &s, 2 * PIECE_ROWS, &large);
+    assert_true(held(&d) > alone + own + 4ull * s.n_vocab * PIECE_ROWS);
+    turn(&d, large, step, true, got);
+    assert_same_turn(got, want);
+    gm_backend_vulkan.drop(d.ex);
+    d.ex = large;
+    turn(&d, small, step, true, got);
+    assert_same_turn(got, want);
+    gm_backend_vulkan.drop(small);
+    lower_more(&d, &s, 1, &small);
+    turn(&d, small, step, true, got);
+    assert_same_turn(got, want);
+    gm_backend_vulkan.drop(small);
+    for (int i = 0; i < 2; i++)
+        gm_step_free(step[i]);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
 /* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
 static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
 {
@@ -340,9 +543,11 @@ int main(int argc, char **argv)
 {
     all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers), cmocka_unit_test(test_steps_cost_nothing),
-        cmocka_unit_test(test_splits),   cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_caches),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_barriers),    cmocka_unit_test(test_steps_cost_nothing),
+        cmocka_unit_test(test_splits),      cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_caches),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_execs_share),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }
