@@ -265,7 +265,8 @@ HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
 HTTP_TESTS := $(filter-out $(HTTP_QUICK),$(wildcard tests/http/*.sh))
 # Whole Vulkan models stand for single ops, whose kernels take minutes to compile.
 ASAN_BIN := $(filter-out %/t_vk_ops,$(UNIT_BIN))
-QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN)))
+QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN))) \
+        $(if $(VK_SRC),'scripts/vulkan-env phoenix $(VK_TESTS)/t_vk_kept --cache')
 TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(ASAN_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.

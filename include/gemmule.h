@@ -166,6 +166,8 @@ typedef struct gm_engine_opts {
                                                   NULL; any thread */
     void *note_ctx;
     uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */
+    const char *device_dir; /* a folder in which what a device's driver compiled outlives the
+                               engine, or NULL; until close */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 
@@ -226,6 +228,8 @@ typedef struct gm_device_counts {
     uint64_t submits, dispatches, barriers;
     uint64_t bytes_up, bytes_down;  /* to the device and from it */
     uint64_t held[GM_DEVICE_HEAPS]; /* bytes of each of its heaps, now */
+    uint64_t
+        cached; /* of the pipelines, those that the driver found in gm_engine_opts.device_dir */
 } gm_device_counts;
 
 #define GM_BATCH_SIZES 11

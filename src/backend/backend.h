@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/note.h"
 #include "base/status.h"
 #include "gemmule.h"
 #include "plan/plan.h"
@@ -33,6 +34,8 @@ typedef struct gm_backend_cfg {
     const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
+    const char *dir; /* for files that spare the next open some work, or NULL; until close */
+    gm_note note;    /* told where that does not work                              */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false

@@ -49,6 +49,24 @@ check "should take the device" err_has "vulkan (on the device asked for)"
 works "${lvp[@]}" "$G" bench -v -p 0 -n 1 -r 1
 check "should say why" err_has "is the processor, not a GPU)"
 
+# What the driver compiled is kept, and a file that is wrong costs a word in -v's.
+kept=("$XDG_CACHE_HOME"/gemmule/vulkan-*.pipelines)
+check "should have kept pipelines" test -s "${kept[0]}"
+on_lvp=("${lvp[@]}" "$G" run --backend vulkan "${short[@]}")
+works "${on_lvp[@]}" -v
+check "should say nothing of it" eval '[[ $err != *"pipelines"* ]]'
+cp "${kept[0]}" "$dir/good"
+printf 'x' >>"${kept[0]}"
+works "${on_lvp[@]}"
+check "should be silent" err_is ''
+check "should have replaced it" cmp -s "${kept[0]}" "$dir/good"
+head -c 50 "$dir/good" >"${kept[0]}"
+works "${on_lvp[@]}" -v
+check "should say that it is dropped" err_has ".pipelines was dropped: it is cut short"
+check "should have replaced it again" cmp -s "${kept[0]}" "$dir/good"
+works env -u HOME -u XDG_CACHE_HOME "${on_lvp[@]}"
+check "should need no folder" out_is "$same_text"
+
 # Too little memory is said before any is taken, with what would do.
 works "$G" synth "$dir/270m.gguf" --size 270m --type q4_0
 if [ "$(awk '/^MemTotal/ { print ($2 > 200000000) }' /proc/meminfo)" = 1 ]; then

@@ -8,6 +8,7 @@ static void vk_close(gm_backend *be)
 {
     if (!be) return;
     gm_vk_buf_free(&be->dev, &be->roof);
+    gm_vk_kept_save(be);
     gm_vk_pipes_deinit(&be->pipes);
     gm_vk_dev_close(&be->dev);
     gm_workers_close(be->workers);
@@ -23,7 +24,7 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     be->abandon = cfg->abandon;
     GM_TRY_DONE(gm_workers_open(&be->workers, cfg->n_threads, err));
     GM_TRY_DONE(gm_vk_dev_open(&be->dev, cfg->device, err));
-    GM_TRY_DONE(gm_vk_pipes_init(&be->pipes, &be->dev, NULL, 0, err));
+    GM_TRY_DONE(gm_vk_kept_open(be, cfg, err));
 done:
     if (status == GM_OK)
         *out = be;

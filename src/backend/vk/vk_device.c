@@ -187,6 +187,7 @@ static void describe(gm_vk_dev *d)
     PROC(d, vkGetPhysicalDeviceProperties2)(d->phys, &p);
     PROC(d, vkGetPhysicalDeviceMemoryProperties)(d->phys, &d->mem);
     snprintf(d->driver, sizeof d->driver, "%.60s %.80s", p12.driverName, p12.driverInfo);
+    d->driver_id = p12.driverID;
     d->subgroup_min = p13.minSubgroupSize;
     d->subgroup_max = p13.maxSubgroupSize;
     d->dot8_fast = p13.integerDotProduct4x8BitPackedSignedAccelerated;

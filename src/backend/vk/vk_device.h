@@ -48,6 +48,7 @@ typedef struct gm_vk_dev {
     VkPhysicalDeviceMemoryProperties mem;
     VkPhysicalDeviceProperties props;
     char driver[160];
+    VkDriverId driver_id;
     VkCommandPool pool;
     VkSemaphore timeline; /* of all submits: n after the n-th */
     uint64_t n_submits;

@@ -24,9 +24,11 @@ typedef struct gm_vk_pipes {
     VkPipelineCache cache;
     gm_vk_pipe *at;
     size_t n, cap, n_compiled;
+    bool is_new; /* something was compiled that the cache may not have had */
 } gm_vk_pipes;
 
-/* cached (size bytes) is what gm_vk_pipes_save gave once, or NULL; drivers check it themselves. */
+/* cached (size bytes) is what gm_vk_pipes_save gave once, or NULL; a driver that has no use for it
+ * begins anew. */
 gm_status gm_vk_pipes_init(gm_vk_pipes *p, gm_vk_dev *d, const void *cached, size_t size,
                            gm_err *err);
 void gm_vk_pipes_deinit(gm_vk_pipes *p);
@@ -36,5 +38,8 @@ void gm_vk_pipes_deinit(gm_vk_pipes *p);
 gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, const uint32_t *spec,
                            uint32_t *out, gm_err *err);
 gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err);
+
+/* The driver's cache as bytes, to be freed with gm_mem_free. */
+gm_status gm_vk_pipes_save(gm_vk_pipes *p, void **bytes, size_t *size, gm_err *err);
 
 #endif
