@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of toolbox/opcheck on the CPU backend: on every rung that this machine
+/* The table of check/opcheck on the CPU backend: on every rung that this machine
  * has, with one, two and three workers, in steps of different lengths. Products
  * must have the reference's bits; everything must have the same bits on all of them.
  *
@@ -19,7 +19,7 @@
 
 #include "backend/backends.h"
 #include "backend/cpu/kernels.h"
-#include "toolbox/opcheck.h"
+#include "check/opcheck.h"
 
 static uint64_t seed = 20260711;
 

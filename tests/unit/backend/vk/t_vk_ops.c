@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of toolbox/opcheck on the Vulkan backend, a part of it by default (opening a device and
+/* The table of check/opcheck on the Vulkan backend, a part of it by default (opening a device and
  * compiling its kernels takes most of the time) and all of it with --all. Products of quantised
  * weights differ from ref-int8 in the order of eight running sums and in nothing else; everything
  * has the same bits however rows are cut into steps.
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "backend/backends.h"
-#include "toolbox/opcheck.h"
+#include "check/opcheck.h"
 
 static uint64_t seed = 20260711;
 static const char *only;

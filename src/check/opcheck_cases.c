@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table. A row is a family: its cases are all combinations of its lists. */
 
-#include "toolbox/opcheck.h"
+#include "check/opcheck.h"
 
 typedef struct shape {
     uint32_t n_in, n_out, n_head, n_kv_head, head_dim, window;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef GM_TOOLBOX_OPCHECK_H
-#define GM_TOOLBOX_OPCHECK_H
+#ifndef GM_CHECK_OPCHECK_H
+#define GM_CHECK_OPCHECK_H
 
 /* One table of ops x shapes x types x rows x inputs. A case is a plan of one op,
  * with weights and inputs that follow from a seed; it is run by a reference backend

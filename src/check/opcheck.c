@@ -8,7 +8,7 @@
  * there (value buffers, cells of the cache that no row should see yet) and reads again
  * shows as NaN in the second run. */
 
-#include "toolbox/opcheck.h"
+#include "check/opcheck.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/fp16.h"
 #include "base/mem.h"
-#include "toolbox/synth.h"
+#include "quant/noise.h"
 
 #define N_WEIGHTS 2
 #define N_SLOTS   2u
@@ -143,12 +143,12 @@ static gm_status add_random(gm_opcheck *o, uint32_t rows, uint32_t cols, float m
     uint8_t *data = NULL;
     GM_TRY(add_weight(o, vector ? GM_QTYPE_F32 : o->c.type, rows, cols, &data, err));
     const gm_tensor *const t = &o->tensors[o->n_weights - 1];
-    const gm_synth_stream stream = {
+    const gm_noise noise = {
         .type = t->type,
         .law = {mean, vector ? 0.1 : 1.0 / cols},
         .key = o->seed + o->n_weights,
     };
-    gm_synth_fill(&stream, 0, t->size, data);
+    gm_noise_fill(&noise, 0, t->size, data);
     for (uint32_t i = 0; i < rows; i++) {
         uint8_t *const row = data + i * gm_tensor_row_size(t);
         if (o->c.dist == GM_OPDIST_MAX) row_to_max(t, i % 2 ? 0x00 : 0xFF, row);
