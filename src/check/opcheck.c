@@ -18,8 +18,27 @@
 #include "base/mem.h"
 #include "quant/noise.h"
 
-#define N_WEIGHTS 2
-#define N_SLOTS   2u
+#define N_SLOTS 2u
+
+/* The weights of a layer, in the order of its ops; an op alone has the first, or the first two. */
+enum {
+    W_NORM,
+    W_Q,
+    W_K,
+    W_V,
+    W_Q_NORM,
+    W_K_NORM,
+    W_OUT,
+    W_POST_NORM,
+    W_FFN_NORM,
+    W_GATE,
+    W_UP,
+    W_DOWN,
+    W_FFN_POST_NORM,
+    N_WEIGHTS,
+};
+
+#define DRAW_COLS 2 /* a token, and its log-probability */
 
 struct gm_opcheck {
     gm_opcase c;
@@ -114,7 +133,8 @@ static void row_to_denormal(const gm_tensor *t, uint8_t *row)
 static gm_status add_weight(gm_opcheck *o, gm_qtype type, uint32_t rows, uint32_t cols,
                             uint8_t **data, gm_err *err)
 {
-    static const char *const names[N_WEIGHTS] = {"first", "second"};
+    static const char *const names[N_WEIGHTS] = {"0", "1", "2", "3",  "4",  "5", "6",
+                                                 "7", "8", "9", "10", "11", "12"};
     const gm_qtype_info *const info = gm_qtype_find((uint32_t)type);
     uint64_t row_size = 0;
     if (!info || !gm_qtype_row_size(info, cols, &row_size)) {
@@ -168,10 +188,38 @@ static gm_status add_shift(gm_opcheck *o, uint32_t n, uint32_t shift, gm_err *er
     return GM_OK;
 }
 
+static gm_status make_layer_weights(gm_opcheck *o, gm_err *err)
+{
+    const gm_opcase *const c = &o->c;
+    const uint32_t d = c->n_in, ffn = c->n_out;
+    const uint32_t q_cols = c->n_head * c->head_dim, kv_cols = c->n_kv_head * c->head_dim;
+    const struct {
+        uint32_t rows, cols;
+    } shapes[N_WEIGHTS] = {
+        [W_NORM] = {0, d},
+        [W_Q] = {q_cols, d},
+        [W_K] = {kv_cols, d},
+        [W_V] = {kv_cols, d},
+        [W_Q_NORM] = {0, c->head_dim},
+        [W_K_NORM] = {0, c->head_dim},
+        [W_OUT] = {d, q_cols},
+        [W_POST_NORM] = {0, d},
+        [W_FFN_NORM] = {0, d},
+        [W_GATE] = {ffn, d},
+        [W_UP] = {ffn, d},
+        [W_DOWN] = {d, ffn},
+        [W_FFN_POST_NORM] = {0, d},
+    };
+    for (int i = 0; i < N_WEIGHTS; i++)
+        GM_TRY(add_random(o, shapes[i].rows, shapes[i].cols, shapes[i].rows ? 0 : 1, err));
+    return GM_OK;
+}
+
 static gm_status make_weights(gm_opcheck *o, gm_err *err)
 {
     const gm_opcase *const c = &o->c;
     const uint32_t kv_cols = c->n_kv_head * c->head_dim;
+    if (c->layer) return make_layer_weights(o, err);
     switch (c->kind) {
     case GM_OP_INPUT_ROWS:
     case GM_OP_MATMUL: return add_random(o, c->n_out, c->n_in, 0, err);
@@ -201,13 +249,44 @@ static gm_attn attn_of(const gm_opcase *c)
     };
 }
 
+static gm_norm norm_of(uint32_t weight)
+{
+    return (gm_norm){weight, 1e-6f, 0};
+}
+
+/* As model/gemma3.c has it. */
+static gm_val put_layer(gm_plan *p, const gm_opcase *c, gm_val x)
+{
+    const gm_norm in = norm_of(W_NORM), of_q = norm_of(W_Q_NORM), of_k = norm_of(W_K_NORM);
+    const gm_norm post = norm_of(W_POST_NORM), ffn = norm_of(W_FFN_NORM);
+    const gm_norm ffn_post = norm_of(W_FFN_POST_NORM);
+    const gm_rope rope = {10000, 8};
+    const gm_attn attn = attn_of(c);
+    gm_val h = gm_op_norm(p, x, &in);
+    gm_val q = gm_op_matmul(p, h, W_Q), k = gm_op_matmul(p, h, W_K);
+    const gm_val v = gm_op_matmul(p, h, W_V);
+    q = gm_op_norm_rope(p, q, &of_q, &rope);
+    k = gm_op_norm_rope(p, k, &of_k, &rope);
+    const gm_val a = gm_op_attend(p, q, gm_op_cache(p, 0, k, v, &attn), &attn);
+    x = gm_op_norm_add(p, x, gm_op_matmul(p, a, W_OUT), &post);
+    h = gm_op_norm(p, x, &ffn);
+    const gm_val f = gm_op_gate_up_gelu(p, h, W_GATE, W_UP);
+    return gm_op_norm_add(p, x, gm_op_matmul(p, f, W_DOWN), &ffn_post);
+}
+
+static gm_val put_attend(gm_plan *p, const gm_opcase *c, gm_val x)
+{
+    const gm_attn attn = attn_of(c);
+    const gm_val k = gm_op_matmul(p, x, 0), v = gm_op_matmul(p, x, 1);
+    return gm_op_attend(p, x, gm_op_cache(p, 0, k, v, &attn), &attn);
+}
+
 static gm_status make_plan(gm_opcheck *o, gm_err *err)
 {
     gm_plan *const p = &o->plan;
     const gm_opcase *const c = &o->c;
     const gm_norm norm = {0, 1e-6f, c->kind == GM_OP_NORM_ROPE ? 1 : 0};
     const gm_rope rope = {10000, 8};
-    const gm_attn attn = attn_of(c);
     gm_val y = 0;
     const gm_val x =
         c->kind == GM_OP_INPUT_ROWS ? gm_op_input_rows(p, 0, 0.37f) : gm_op_input_given(p, c->n_in);
@@ -219,17 +298,18 @@ static gm_status make_plan(gm_opcheck *o, gm_err *err)
     case GM_OP_NORM_ADD: y = gm_op_norm_add(p, x, gm_op_matmul(p, x, 1), &norm); break;
     case GM_OP_NORM_ROPE: y = gm_op_norm_rope(p, x, &norm, &rope); break;
     case GM_OP_SOFTCAP: y = gm_op_softcap(p, x, 2.5f); break;
-    case GM_OP_ATTEND: {
-        const gm_val k = gm_op_matmul(p, x, 0), v = gm_op_matmul(p, x, 1);
-        y = gm_op_attend(p, x, gm_op_cache(p, 0, k, v, &attn), &attn);
-        break;
-    }
+    case GM_OP_ATTEND: y = c->layer ? put_layer(p, c, x) : put_attend(p, c, x); break;
+    case GM_OP_DRAW: y = x; break;
     default:
         return gm_fail(err, GM_E_UNSUP, 0, "opcheck: op %s has no cases", gm_opkind_name(c->kind));
     }
-    gm_op_output(p, GM_OUT_HIDDEN, gm_op_pick_rows(p, y));
+    y = gm_op_pick_rows(p, y);
+    if (c->kind == GM_OP_DRAW)
+        gm_op_output(p, GM_OUT_DRAW, gm_op_draw(p, y));
+    else
+        gm_op_output(p, GM_OUT_HIDDEN, y);
     GM_TRY(gm_plan_finish(p, err));
-    o->cols = p->vals[y].cols;
+    o->cols = c->kind == GM_OP_DRAW ? DRAW_COLS : p->vals[y].cols;
     return GM_OK;
 }
 
@@ -293,7 +373,14 @@ typedef struct session {
     gm_step *step;
     uint32_t chunk;
     uint32_t table_len; /* pages of a sequence */
+    bool borrowed;      /* be is the target's  */
 } session;
+
+/* Whether rows belong to sequences, which have slots. */
+static bool has_slots(const gm_opcase *c)
+{
+    return c->kind == GM_OP_ATTEND || c->kind == GM_OP_DRAW;
+}
 
 static void session_close(session *s)
 {
@@ -301,7 +388,7 @@ static void session_close(session *s)
         s->ops->drop(s->ex);
         if (s->kv) s->ops->kv_close(s->kv);
         s->ops->unload(s->w);
-        s->ops->close(s->be);
+        if (!s->borrowed) s->ops->close(s->be);
     }
     gm_step_free(s->step);
     *s = (session){0};
@@ -311,12 +398,12 @@ static gm_status open_kv(session *s, const gm_opcase *c, gm_err *err)
 {
     const uint8_t class = (uint8_t)attn_of(c).class;
     const gm_kv_desc desc = {
-        .type = c->type,
+        .type = c->layer || c->kind == GM_OP_DRAW ? GM_QTYPE_F16 : c->type,
         .n_layer = 1,
         .layer_class = &class,
-        .n_kv_head = c->n_kv_head,
-        .head_dim = c->head_dim,
-        .n_vocab = 1,
+        .n_kv_head = c->n_kv_head ? c->n_kv_head : 1,
+        .head_dim = c->head_dim ? c->head_dim : 8,
+        .n_vocab = c->kind == GM_OP_DRAW ? c->n_in : 1,
         .n_slots = N_SLOTS,
         .n_pages = {N_SLOTS * s->table_len, N_SLOTS * s->table_len},
         .table_len = s->table_len,
@@ -329,12 +416,12 @@ static gm_status session_open(session *s, const gm_opcheck *o, const gm_opcheck_
                               gm_err *err)
 {
     const gm_opcase *const c = &o->c;
-    *s = (session){.ops = t->ops};
+    *s = (session){.ops = t->ops, .be = t->be, .borrowed = t->be != NULL};
     s->chunk = t->chunk && t->chunk < c->rows ? t->chunk : c->rows;
     s->table_len = (c->rows / N_SLOTS + GM_PAGE_LEN) / GM_PAGE_LEN;
-    GM_TRY(s->ops->open(&s->be, &t->cfg, err));
+    if (!s->be) GM_TRY(s->ops->open(&s->be, &t->cfg, err));
     GM_TRY(s->ops->load(s->be, &o->plan.weights, NULL, &s->w, err));
-    if (c->kind == GM_OP_ATTEND) GM_TRY(open_kv(s, c, err));
+    if (has_slots(c)) GM_TRY(open_kv(s, c, err));
     const gm_bucket bucket = {s->chunk, s->chunk};
     GM_TRY(s->ops->lower(s->be, s->w, s->kv, &o->plan, bucket, &s->ex, err));
     const gm_step_limits limits = {
@@ -342,6 +429,7 @@ static gm_status session_open(session *s, const gm_opcheck *o, const gm_opcheck_
         .segs = s->chunk,
         .outs = s->chunk,
         .edits = GM_CLASSES * N_SLOTS * s->table_len,
+        .sets = N_SLOTS,
         .given = s->chunk,
         .given_cols = c->n_in,
     };
@@ -362,16 +450,35 @@ static bool put_pages(session *s)
     return ok;
 }
 
+/* One sequence draws by chance, the other what is likeliest. */
+static bool put_draws(session *s)
+{
+    const gm_draw draws[N_SLOTS] = {
+        {.seed_lo = 11,
+         .inv_temp = 1.25f,
+         .log_min_p = -INFINITY,
+         .repeat = 1,
+         .inv_repeat = 1,
+         .top_k = 40,
+         .top_p = GM_DRAW_TOP_P_OFF / 10 * 9},
+        {.repeat = 1, .inv_repeat = 1, .log_min_p = -INFINITY, .top_p = GM_DRAW_TOP_P_OFF},
+    };
+    bool ok = true;
+    for (uint32_t i = 0; i < N_SLOTS; i++)
+        ok = ok && gm_step_put_set(s->step, i, &draws[i], NULL, 0);
+    return ok;
+}
+
 /* Row i of the case, and an output of it. */
 static bool put_row(const gm_opcheck *o, session *s, uint32_t i, bool spoil)
 {
     const gm_opcase *const c = &o->c;
-    const bool attends = c->kind == GM_OP_ATTEND;
-    const uint32_t at = s->step->n_rows, pos = attends ? i / N_SLOTS : 977 * i + 3;
+    const bool slots = has_slots(c);
+    const uint32_t at = s->step->n_rows, pos = slots ? i / N_SLOTS : 977 * i + 3;
     const uint32_t first = c->window && pos >= c->window ? pos - c->window + 1 : 0;
     gm_step_row row = {
         .kind = GM_ROW_GIVEN,
-        .slot = attends ? i % N_SLOTS : 0,
+        .slot = slots ? i % N_SLOTS : 0,
         .pos = pos,
         .first = {first, first},
         .last = {pos, pos},
@@ -385,15 +492,17 @@ static bool put_row(const gm_opcheck *o, session *s, uint32_t i, bool spoil)
     }
     return gm_step_put_row(s->step, &row) &&
            gm_step_put_seg(s->step, &(gm_step_seg){row.slot, at, 1}) &&
-           gm_step_put_out(s->step,
-                           &(gm_step_out){.row = at, .want = GM_WANT_HIDDEN, .mask = GM_NO_MASK});
+           gm_step_put_out(s->step, &(gm_step_out){.row = at,
+                                                   .want = c->kind == GM_OP_DRAW ? GM_WANT_DRAW
+                                                                                 : GM_WANT_HIDDEN,
+                                                   .mask = GM_NO_MASK});
 }
 
 /* Rows [first, first + chunk) as the session's step. */
 static gm_status fill_step(const gm_opcheck *o, session *s, uint32_t first, bool spoil, gm_err *err)
 {
     gm_step_clear(s->step);
-    bool ok = !s->kv || first || put_pages(s);
+    bool ok = !s->kv || first || (put_pages(s) && put_draws(s));
     for (uint32_t i = first; i < o->c.rows && i < first + s->chunk; i++)
         ok = ok && put_row(o, s, i, spoil);
     return ok ? GM_OK : gm_fail(err, GM_E_ARG, 0, "opcheck: the step is too small for its rows");
@@ -406,6 +515,16 @@ static gm_status run_step(session *s, gm_result *r, gm_err *err)
     return s->ops->wait(s->be, t, r, err);
 }
 
+static void put_answer(const gm_opcheck *o, const gm_result_out *from, float *row)
+{
+    if (o->c.kind == GM_OP_DRAW) {
+        row[0] = (float)from->token;
+        row[1] = from->logprob;
+    } else if (from->hidden) {
+        memcpy(row, from->hidden, o->cols * sizeof *row);
+    }
+}
+
 /* Every row, step after step, into out [rows, cols]. */
 static gm_status run_rows(const gm_opcheck *o, session *s, bool spoil, float *out, gm_err *err)
 {
@@ -416,8 +535,7 @@ static gm_status run_rows(const gm_opcheck *o, session *s, bool spoil, float *ou
         GM_TRY(fill_step(o, s, first, spoil, err));
         GM_TRY(run_step(s, &r, err));
         for (uint32_t i = 0; i < r.n_out; i++) {
-            float *const row = out + (size_t)(first + i) * o->cols;
-            if (r.out[i].hidden) memcpy(row, r.out[i].hidden, o->cols * sizeof *row);
+            put_answer(o, &r.out[i], out + (size_t)(first + i) * o->cols);
         }
     }
     return GM_OK;
@@ -448,10 +566,11 @@ static gm_status run_reference(gm_opcheck *o, gm_err *err)
 /* ---- judging --------------------------------------------------------------------------- */
 
 /* What a difference is measured by: the row's largest value. A soft cap's is the cap, and where
- * gelu has made a whole row 0 it may be 0 to 20 digits. */
+ * gelu has made a whole row 0 it may be 0 to 20 digits. Tokens are the same or not. */
 static double magnitude(const gm_opcheck *o, const float *want)
 {
     double most = o->c.kind == GM_OP_GATE_UP_GELU ? 1e-20 : 0;
+    if (o->c.kind == GM_OP_DRAW) return 1;
     if (o->c.kind == GM_OP_SOFTCAP) return (double)o->plan.ops[1].scale;
     for (uint32_t i = 0; i < o->cols; i++)
         most = fmax(most, fabs((double)want[i]));
