@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "check/selftest.h"
 #include "sample/sampler.h"
 
 /* A request's context where nobody says: enough for a chat, small enough for any machine. */
@@ -17,6 +18,7 @@
 typedef struct wish {
     gm_runner_cfg cfg;
     uint32_t n_ctx, n_slots;
+    bool trusted; /* the device's kernels were tried already */
 } wish;
 
 static gm_status read_sizes(wish *w, const gm_model *m, const gm_engine_opts *o, gm_err *err)
@@ -201,6 +203,17 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
                    w->n_slots, w->n_ctx, n.kv / 1000000, fits);
 }
 
+/* Whether the device that is open computes what it should. */
+static gm_status check_kernels(const gm_runner *r, const gm_model *m, const wish *w, gm_err *err)
+{
+    if (w->trusted) return GM_OK;
+    const gm_selftest_wish asked = {.weights = &m->plan.weights,
+                                    .kv_type = w->cfg.kv.type,
+                                    .dir = w->cfg.be.dir,
+                                    .note = w->cfg.be.note};
+    return gm_selftest_trust(r->ops, r->be, &asked, err);
+}
+
 /* ---- auto ------------------------------------------------------------------------------ */
 
 static bool is_auto(const gm_engine_opts *o)
@@ -226,7 +239,8 @@ static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const c
         return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %.100s is the processor, not a GPU",
                        facts.device);
     }
-    return check_room(r, m, w, err);
+    GM_TRY(check_room(r, m, w, err));
+    return check_kernels(r, m, w, err);
 }
 
 /* Makes "auto" a name; a device that is asked for is vulkan's, whatever it is. */
@@ -236,6 +250,7 @@ static void choose_backend(wish *w, const gm_model *m, char why[GM_WHY_LEN])
     gm_err err = {0};
     const char *device = "the device asked for";
     const bool gpu = w->cfg.be.device || try_gpu(&r, m, w, &device, &err) == GM_OK;
+    w->trusted = gpu && !w->cfg.be.device;
     w->cfg.backend = gpu ? "vulkan" : "cpu";
     snprintf(why, GM_WHY_LEN, gpu ? "on %s" : "%s", gpu ? device : err.msg);
     gm_runner_deinit(&r);
@@ -278,6 +293,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     if (is_auto(opts)) choose_backend(&w, m, p->why);
     GM_TRY(gm_runner_open(&p->runner, &w.cfg, err));
     GM_TRY(check_room(&p->runner, m, &w, err));
+    GM_TRY(check_kernels(&p->runner, m, &w, err));
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 

@@ -67,6 +67,19 @@ check "should have replaced it again" cmp -s "${kept[0]}" "$dir/good"
 works env -u HOME -u XDG_CACHE_HOME "${on_lvp[@]}"
 check "should need no folder" out_is "$same_text"
 
+# Kernels are tried on the first use of a device, and all of them by selftest.
+check "should remember the trial" test -s "${kept[0]%.pipelines}.selftest"
+works "$G" selftest --backend cpu --type q4_0
+check "should have a line an op" out_matches 'matmul +q4_0 +1 to 128 +[0-9.e-]+ +2e-06  ok'
+check "should have whole layers" out_matches 'layer +q4_0 +1 to 128 +[0-9.e-]+ +0.02  ok'
+check "should count" out_matches '([0-9]+) of [0-9]+ tries were right on this processor'
+works "${lvp[@]}" "$G" selftest --device llvmpipe --type f16 --json
+check "should be JSON" node -e 'const s = JSON.parse(process.argv[1]);
+    process.exit(s.ok && s.n === s.tries.length && s.tries.every(t => t.ok && t.kernels.length) ? 0 : 1)' "$out"
+refused 1 "vulkan: no device is geforce" "${lvp[@]}" "$G" selftest --device geforce
+refused 1 "selftest: there is no type q9" "${lvp[@]}" "$G" selftest --type q9
+refused 2 "there is a word, all" "$G" selftest all
+
 # Too little memory is said before any is taken, with what would do.
 works "$G" synth "$dir/270m.gguf" --size 270m --type q4_0
 if [ "$(awk '/^MemTotal/ { print ($2 > 200000000) }' /proc/meminfo)" = 1 ]; then

@@ -40,7 +40,14 @@ static void vk_describe(const gm_backend *be, gm_backend_facts *out)
                               .device = be->dev.props.deviceName,
                               .is_gpu = be->dev.props.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU,
                               .room = gm_vk_dev_room(&be->dev),
+                              .id = be->kept.id,
+                              .key = be->kept.key,
                               .counts = be->dev.count};
+}
+
+static void vk_kernels(gm_backend *be, gm_strbuf *out)
+{
+    gm_vk_pipes_list_asked(&be->pipes, out);
 }
 
 /* Bytes that an op reads at a hundred bytes a nanosecond: placement compares, nothing more. */
@@ -64,6 +71,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .open = vk_open,
     .close = vk_close,
     .describe = vk_describe,
+    .kernels = vk_kernels,
     .cost = vk_cost,
     .roof = gm_vk_measure_roof,
     .size_of = gm_vk_size_of,

@@ -27,6 +27,7 @@
 typedef struct gm_vk_kept {
     const char *dir; /* NULL: nothing */
     gm_note note;
+    char id[48];     /* of device and driver, as files are called */
     uint64_t key;    /* of device, driver and build */
     uint64_t before; /* hash of what was read       */
 } gm_vk_kept;

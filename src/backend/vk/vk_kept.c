@@ -33,9 +33,7 @@ static uint64_t key_of(const gm_vk_dev *d)
 
 static gm_status path_of(const gm_backend *be, gm_strbuf *path)
 {
-    const VkPhysicalDeviceProperties *const p = &be->dev.props;
-    gm_strbuf_printf(path, "%s/vulkan-%04x-%04x-%u.pipelines", be->kept.dir, p->vendorID,
-                     p->deviceID, (unsigned)be->dev.driver_id);
+    gm_strbuf_printf(path, "%s/%s.pipelines", be->kept.dir, be->kept.id);
     return gm_strbuf_status(path, NULL);
 }
 
@@ -55,8 +53,11 @@ static void read_file(gm_backend *be, gm_keptfile *file)
 
 gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err)
 {
+    const VkPhysicalDeviceProperties *const p = &be->dev.props;
     gm_keptfile file = {0};
     be->kept = (gm_vk_kept){.dir = cfg->dir, .note = cfg->note, .key = key_of(&be->dev)};
+    snprintf(be->kept.id, sizeof be->kept.id, "vulkan-%04x-%04x-%u", p->vendorID, p->deviceID,
+             (unsigned)be->dev.driver_id);
     if (be->kept.dir) read_file(be, &file);
     if (file.data) be->kept.before = gm_hash(file.data, file.size, 0);
     const gm_status status = gm_vk_pipes_init(&be->pipes, &be->dev, file.data, file.size, err);

@@ -58,14 +58,27 @@ gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, c
                        type);
     for (size_t i = 0; i < p->n; i++) {
         if (p->at[i].shader != s || memcmp(p->at[i].spec, spec, s->n_spec * sizeof *spec)) continue;
+        p->at[i].asked = true;
         *out = (uint32_t)i;
         return GM_OK;
     }
     GM_TRY(gm_mem_grow(&p->at, &p->cap, p->n + 1, sizeof *p->at, "pipelines", err));
-    p->at[p->n] = (gm_vk_pipe){.shader = s};
+    p->at[p->n] = (gm_vk_pipe){.shader = s, .asked = true};
     memcpy(p->at[p->n].spec, spec, s->n_spec * sizeof *spec);
     *out = (uint32_t)p->n++;
     return GM_OK;
+}
+
+void gm_vk_pipes_list_asked(gm_vk_pipes *p, gm_strbuf *out)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        gm_vk_pipe *const pipe = &p->at[i];
+        if (!pipe->asked) continue;
+        pipe->asked = false;
+        gm_strbuf_printf(out, "%s%s", out->len ? " " : "", pipe->shader->name);
+        for (uint32_t k = 0; k < pipe->shader->n_spec; k++)
+            gm_strbuf_printf(out, "%c%u", k ? ',' : ':', pipe->spec[k]);
+    }
 }
 
 /* *hit tells whether the driver says that it had it in the cache. */
