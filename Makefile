@@ -168,8 +168,8 @@ $(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
-# Its entries of a device's table of functions stand before the driver's.
-$(B)/tests/unit/backend/vk/t_vk_faults: private LDFLAGS += -Wl,--wrap=gm_volk_load
+# Its functions of an instance and of a device stand before the driver's.
+$(B)/tests/unit/backend/vk/t_vk_faults: private LDFLAGS += -Wl,--wrap=gm_volk_open,--wrap=gm_volk_load
 
 # failalloc stands before libc and the sanitizer, so the allocations of libraries fail too.
 $(OOM_BIN): %: %.o $(B)/tests/oom/failalloc.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
