@@ -51,10 +51,16 @@ static bool is_cache(const gm_opcase *c)
     return c->kind == GM_OP_ATTEND && !c->layer;
 }
 
+/* Rows that look back past a split of attention, which need to be many. */
+static bool is_far(const gm_opcase *c)
+{
+    return c->rows > ROWS;
+}
+
 static bool is_few(const gm_opcase *c)
 {
     return c->layer || c->kind == GM_OP_INPUT_ROWS || c->kind == GM_OP_MATMUL ||
-           c->kind == GM_OP_DRAW || (is_cache(c) && c->rows < FAR_STEPS * 2);
+           c->kind == GM_OP_DRAW || (is_cache(c) && !is_far(c));
 }
 
 static bool is_wanted(const walk *w, const gm_opcase *c)
@@ -73,14 +79,21 @@ static double bound_of(const gm_opcase *c)
     return product ? fmax(c->bound, 2e-6) : c->bound;
 }
 
-/* One op in steps of so many rows; *go is false when nobody wants to hear more. */
-static gm_status try_step(const walk *w, gm_opcheck *o, const gm_opcase *c, uint32_t rows, bool *go)
+static bool is_fatal(gm_status status)
 {
-    gm_err err = {0};
+    return status == GM_E_LOST || status == GM_E_NOMEM;
+}
+
+/* One op in steps of so many rows. That it is wrong, or cannot be run, is for the row to say. */
+static gm_status try_step(const walk *w, gm_opcheck *o, const gm_opcase *c, uint32_t rows,
+                          gm_err *err)
+{
+    gm_err why = {0};
     gm_strbuf kernels = {0};
     gm_opcheck_result r = {0};
     const gm_opcheck_target target = {.ops = w->ops, .be = w->be, .chunk = rows};
-    const gm_status status = gm_opcheck_run(o, &target, &r, &err);
+    const gm_status status = gm_opcheck_run(o, &target, &r, &why);
+    if (is_fatal(status)) return gm_fail(err, status, why.os, "%s", why.msg);
     w->ops->kernels(w->be, &kernels);
     const gm_selftest_row row = {
         .op = gm_opcase_name(c),
@@ -90,37 +103,30 @@ static gm_status try_step(const walk *w, gm_opcheck *o, const gm_opcase *c, uint
         .worst = status == GM_OK ? r.worst : INFINITY,
         .bound = bound_of(c),
         .ok = status == GM_OK && (r.passed || r.worst <= bound_of(c)),
-        .why = err.msg,
+        .why = why.msg,
     };
-    *go = w->row(w->ctx, &row) == 0;
+    const bool stop = w->row(w->ctx, &row) != 0;
     gm_strbuf_deinit(&kernels);
-    return status == GM_E_LOST || status == GM_E_NOMEM ? status : GM_OK;
+    return stop ? gm_fail(err, GM_E_CANCEL, 0, "selftest: cancelled") : GM_OK;
 }
 
-static gm_status try_case(const walk *w, gm_opcase c, bool *go, gm_err *err)
+static gm_status try_case(const walk *w, gm_opcase c, gm_err *err)
 {
+    const bool far = is_far(&c);
     gm_opcheck *o = NULL;
-    uint32_t least = 1;
-    if (c.rows > ROWS)
-        least = FAR_STEPS;
-    else
-        c.rows = w->few ? FEW_ROWS : ROWS;
-    GM_TRY(gm_opcheck_open(&o, &c, SEED, err));
     gm_status status = GM_OK;
-    for (uint32_t rows = least; rows <= c.rows && rows <= ROWS && *go && status == GM_OK;
+    if (!far) c.rows = w->few ? FEW_ROWS : ROWS;
+    GM_TRY(gm_opcheck_open(&o, &c, SEED, err));
+    for (uint32_t rows = far ? FAR_STEPS : 1; rows <= c.rows && rows <= ROWS && status == GM_OK;
          rows *= w->few ? FEW_ROWS : 2)
-        status = try_step(w, o, &c, rows, go);
+        status = try_step(w, o, &c, rows, err);
     gm_opcheck_close(o);
-    if (status != GM_OK)
-        return gm_fail(err, status, 0, "selftest: the device did not survive %s of %s",
-                       gm_opcase_name(&c), gm_qtype_name((uint32_t)c.type));
-    return *go ? GM_OK : gm_fail(err, GM_E_CANCEL, 0, "selftest: cancelled");
+    return status;
 }
 
 static gm_status walk_table(const walk *w, gm_err *err)
 {
     gm_opcase c;
-    bool go = true;
     uint64_t done = 0, total = 0;
     for (size_t i = 0; gm_opcase_main(i, &c); i++)
         total += is_wanted(w, &c);
@@ -128,7 +134,7 @@ static gm_status walk_table(const walk *w, gm_err *err)
         if (!is_wanted(w, &c)) continue;
         if (w->progress && w->progress(w->progress_ctx, done++, total) != 0)
             return gm_fail(err, GM_E_CANCEL, 0, "selftest: cancelled");
-        GM_TRY(try_case(w, c, &go, err));
+        GM_TRY(try_case(w, c, err));
     }
     return GM_OK;
 }
