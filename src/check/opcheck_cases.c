@@ -69,7 +69,14 @@ static const shape attend_shapes[] = {ATTEND(1, 1, 8, 0),  ATTEND(2, 1, 16, 0),
         .n_in = d, .n_out = ffn, .n_head = heads, .n_kv_head = kv, .head_dim = dim, \
         .window = sees, .layer = true                                               \
     }
-static const shape layer_shapes[] = {LAYER(256, 512, 4, 2, 64, 5), {0}};
+static const shape layer_shapes[] = {
+    LAYER(256, 512, 4, 2, 64, 5), LAYER(256, 512, 4, 2, 128, 5), {0}};
+/* The heads of Gemma 3: of 27B (also above), of 4B and 12B, of 270M and 1B. */
+static const shape attend_27b[] = {ATTEND(4, 2, 128, 0), {0}};
+static const shape attend_4b[] = {ATTEND(4, 2, 256, 0), {0}};
+static const shape attend_1b[] = {ATTEND(4, 1, 256, 33), {0}};
+static const shape layer_4b[] = {LAYER(64, 96, 4, 2, 256, 0), {0}};
+static const shape layer_1b[] = {LAYER(64, 96, 4, 1, 256, 5), {0}};
 static const shape draw_shapes[] = {ROW(1003), {0}};
 /* Past the 512 keys at which attention is cut, and twice past them. */
 static const shape attend_far_shapes[] = {ATTEND(2, 1, 16, 0), ATTEND(3, 3, 8, 20), {0}};
@@ -116,10 +123,15 @@ static const family families[] = {
     {GM_OP_ATTEND, kv_types, attend_shapes, attend_rows, ALL, "ref", 1e-4},
     {GM_OP_ATTEND, kv_types, attend_far_shapes, attend_far_rows, UNIFORM, "ref", 1e-4},
     {GM_OP_ATTEND, f32, attend_farther_shapes, attend_farther_rows, UNIFORM, "ref", 1e-4},
+    {GM_OP_ATTEND, kv_types, attend_27b, attend_rows, UNIFORM, "ref", 1e-4},
+    {GM_OP_ATTEND, kv_types, attend_4b, attend_rows, UNIFORM, "ref", 1e-4},
+    {GM_OP_ATTEND, kv_types, attend_1b, attend_rows, UNIFORM, "ref", 1e-4},
     {GM_OP_DRAW, f32, draw_shapes, ffn_rows, UNIFORM, "ref", 1e-4},
     {GM_OP_ATTEND, floats, layer_shapes, layer_rows, UNIFORM, "ref-int8", 1e-4},
     {GM_OP_ATTEND, by32, layer_shapes, layer_rows, UNIFORM, "ref-int8", 2e-2},
     {GM_OP_ATTEND, by256, layer_shapes, layer_rows, UNIFORM, "ref-int8", 2e-2},
+    {GM_OP_ATTEND, f32, layer_4b, layer_rows, UNIFORM, "ref-int8", 1e-4},
+    {GM_OP_ATTEND, f32, layer_1b, layer_rows, UNIFORM, "ref-int8", 1e-4},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 

@@ -63,10 +63,11 @@ static bool is_few(const gm_opcase *c)
            c->kind == GM_OP_DRAW || (is_cache(c) && !is_far(c));
 }
 
+/* Layers with heads of 256 are there for attention, whatever their weights are. */
 static bool is_wanted(const walk *w, const gm_opcase *c)
 {
-    const bool typed = c->layer || c->kind == GM_OP_INPUT_ROWS || c->kind == GM_OP_MATMUL ||
-                       c->kind == GM_OP_GATE_UP_GELU;
+    const bool typed = (c->layer && c->head_dim < 256) || c->kind == GM_OP_INPUT_ROWS ||
+                       c->kind == GM_OP_MATMUL || c->kind == GM_OP_GATE_UP_GELU;
     if (w->few && !is_few(c)) return false;
     if (is_cache(c)) return w->types.caches & bit(c->type);
     return !typed || w->types.weights & bit(c->type);
