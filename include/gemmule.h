@@ -168,6 +168,7 @@ typedef struct gm_engine_opts {
     uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */
     const char *device_dir; /* a folder in which what a device's driver compiled, and that it is
                                right, outlive the engine, or NULL; until close */
+    uint32_t verbose; /* 1: note is also told of files in device_dir that were of no use       */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 

@@ -177,7 +177,6 @@ static int load(gm_session *s, gm_server *server, const serve_opts *o)
     s->opts.cache = 1;
     s->opts.cache_dir = o->load.cache_dir;
     s->opts.memory = 1000000 * o->load.memory.whole;
-    s->opts.note = gm_session_note;
     gm_engine_opts opts = s->opts;
     opts.progress = tell_loading;
     opts.progress_ctx = server;

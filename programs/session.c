@@ -158,7 +158,8 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_
     opts.kv_type = args->kv_type;
     opts.isa = args->isa;
     opts.device_dir = gm_userdir_cache();
-    opts.note = general->verbose ? gm_session_note : NULL;
+    opts.note = gm_session_note;
+    opts.verbose = general->verbose;
     return opts;
 }
 

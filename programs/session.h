@@ -31,7 +31,7 @@ typedef struct gm_engine_args {
 extern const gm_argrow gm_engine_rows[];
 /* The same without --ctx, for a command whose context follows from something else. */
 #define GM_ENGINE_ROWS_NO_CTX (gm_engine_rows + 1)
-/* With the user's cache folder for what is found out about devices; with -v, notes are said. */
+/* With the user's cache folder for what is found out about devices, and notes that are said. */
 gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_args *general);
 /* A gm_engine_opts.note that says it. */
 void gm_session_note(void *ctx, const char *text);

@@ -36,7 +36,7 @@ typedef struct gm_backend_cfg {
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
     const char *dir; /* for files that spare the next open some work, or NULL; until close */
-    gm_note note;    /* told where that does not work                              */
+    gm_note note;    /* told of such files that were of no use */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false

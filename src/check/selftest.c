@@ -256,7 +256,7 @@ gm_status gm_selftest_run(const gm_selftest_opts *opts, gm_selftest_result *out,
                                 .isa = e->isa,
                                 .device = e->device,
                                 .dir = e->device_dir,
-                                .note = {e->note, e->note_ctx}};
+                                .note = {e->verbose ? e->note : NULL, e->note_ctx}};
     gm_selftest_result full = {.size = out->size};
     report r = {&o, &full};
     walk w = {.ops = gm_backend_find(automatic ? "vulkan" : e->backend),

@@ -415,7 +415,7 @@ gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_b
                                 .isa = o.isa,
                                 .device = o.device,
                                 .dir = o.device_dir,
-                                .note = {o.note, o.note_ctx}};
+                                .note = {o.verbose ? o.note : NULL, o.note_ctx}};
     GM_TRY(ops->open(&be, &cfg, err));
     gm_backend_facts facts;
     ops->describe(be, &facts);
