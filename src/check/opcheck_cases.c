@@ -86,7 +86,7 @@ static const uint32_t product_rows[] = {1, 2, 3, 7, 21, 0};
 static const uint32_t ffn_rows[] = {1, 6, 0};
 static const uint32_t some_rows[] = {1, 4, 0};
 static const uint32_t attend_rows[] = {1, 6, 90, 0};
-static const uint32_t layer_rows[] = {1, 21, 0};
+static const uint32_t layer_rows[] = {1, 9, 0};
 static const uint32_t attend_far_rows[] = {1060, 0};
 static const uint32_t attend_farther_rows[] = {2080, 0};
 
@@ -123,9 +123,9 @@ static const family families[] = {
     {GM_OP_ATTEND, kv_types, attend_shapes, attend_rows, ALL, "ref", 1e-4},
     {GM_OP_ATTEND, kv_types, attend_far_shapes, attend_far_rows, UNIFORM, "ref", 1e-4},
     {GM_OP_ATTEND, f32, attend_farther_shapes, attend_farther_rows, UNIFORM, "ref", 1e-4},
-    {GM_OP_ATTEND, kv_types, attend_27b, attend_rows, UNIFORM, "ref", 1e-4},
-    {GM_OP_ATTEND, kv_types, attend_4b, attend_rows, UNIFORM, "ref", 1e-4},
-    {GM_OP_ATTEND, kv_types, attend_1b, attend_rows, UNIFORM, "ref", 1e-4},
+    {GM_OP_ATTEND, kv_types, attend_27b, ffn_rows, UNIFORM, "ref", 1e-4},
+    {GM_OP_ATTEND, kv_types, attend_4b, ffn_rows, UNIFORM, "ref", 1e-4},
+    {GM_OP_ATTEND, kv_types, attend_1b, ffn_rows, UNIFORM, "ref", 1e-4},
     {GM_OP_DRAW, f32, draw_shapes, ffn_rows, UNIFORM, "ref", 1e-4},
     {GM_OP_ATTEND, floats, layer_shapes, layer_rows, UNIFORM, "ref-int8", 1e-4},
     {GM_OP_ATTEND, by32, layer_shapes, layer_rows, UNIFORM, "ref-int8", 2e-2},
