@@ -168,8 +168,8 @@ $(UNIT_BIN) $(VK_BIN): %: %.o $(FIXTURE_OBJ) $(B)/libserver.a $(B)/libgemmule.a
 	$(call say,LINK)
 	$(link) -lcmocka -lmicrohttpd $(LDLIBS)
 
-# Its entries of a device's table of functions stand before the driver's.
-$(B)/tests/unit/backend/vk/t_vk_faults: private LDFLAGS += -Wl,--wrap=gm_volk_load
+# Its functions of an instance and of a device stand before the driver's.
+$(B)/tests/unit/backend/vk/t_vk_faults: private LDFLAGS += -Wl,--wrap=gm_volk_open,--wrap=gm_volk_load
 
 # So do these.
 $(B)/tests/unit/backend/vk/t_vk_loss: private LDFLAGS += -Wl,--wrap=gm_volk_load
@@ -268,7 +268,8 @@ HTTP_QUICK := tests/http/openai.sh tests/http/curl.sh
 HTTP_TESTS := $(filter-out $(HTTP_QUICK),$(wildcard tests/http/*.sh))
 # Whole Vulkan models stand for single ops, whose kernels take minutes to compile.
 ASAN_BIN := $(filter-out %/t_vk_ops,$(UNIT_BIN))
-QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN)))
+QUICK = $(call quoted,$(CHECKS) $(SHELL_TESTS) $(HTTP_QUICK) $(call in,release,$(UNIT_BIN))) \
+        $(if $(VK_SRC),'scripts/vulkan-env phoenix $(VK_TESTS)/t_vk_kept --cache')
 TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(ASAN_BIN) $(OOM_BIN))) \
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.

@@ -166,11 +166,16 @@ typedef struct gm_engine_opts {
                                                   NULL; any thread */
     void *note_ctx;
     uint32_t max_queue; /* requests that may wait for a slot, then GM_E_BUSY; 0: any number    */
+    const char *device_dir; /* a folder in which what a device's driver compiled, and that it is
+                               right, outlive the engine, or NULL; until close */
+    uint32_t verbose; /* 1: note is also told of files in device_dir that were of no use       */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 
 /* Places the model on a backend and starts the engine's thread. opts may be NULL. The model must
- * outlive the engine. */
+ * outlive the engine. A device is tried first, for a moment, with ops of the model's types: where one
+ * is wrong, "auto" takes cpu, and a backend that was named is refused. With opts->device_dir that is
+ * done once for each device, driver and build. */
 gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opts *opts,
                          gm_err *err);
 /* Cancels what runs and joins the thread; every request must be closed before. NULL is fine. */
@@ -219,6 +224,36 @@ typedef struct gm_device_info {
 gm_status gm_device_describe(const char *backend, uint32_t index, gm_device_info *info,
                              gm_err *err);
 
+/* One try of a self-test: an op at one size of step, beside the exact reference. */
+typedef struct gm_selftest_row {
+    const char *op;      /* "matmul"; "layer": a whole one, whose ops share kernels           */
+    const char *type;    /* number format of the weights; of an attend alone, of the KV cache */
+    uint32_t rows;       /* of a step                                                         */
+    const char *kernels; /* that ran, with their constants: "matmul.q4_0:128,1,1" ...; until
+                            the call returns; "" where a backend's have no names              */
+    double worst, bound; /* of |difference| over the largest value; infinite: not a number    */
+    uint32_t ok;
+    const char *why; /* the sentence, where it could not be run, else ""                      */
+} gm_selftest_row;
+
+typedef struct gm_selftest_opts {
+    uint32_t size;
+    const char *type; /* only this number format; NULL: all that there are                    */
+    int (*row)(void *ctx, const gm_selftest_row *row); /* told of each; anything but 0 cancels */
+    void *row_ctx;
+    gm_engine_opts engine; /* backend (NULL, "auto": vulkan), device, device_dir and the like  */
+} gm_selftest_opts;
+gm_selftest_opts gm_selftest_opts_default(void);
+
+typedef struct gm_selftest_result {
+    uint32_t size;
+    uint32_t n, n_failed; /* rows               */
+    char device[256];     /* its name, or ""    */
+} gm_selftest_result;
+/* Runs every kernel that models would use on this device, driver and build. A kernel that is wrong
+ * is no failure of this function; engines do not run on such a device (gm_engine_open). */
+gm_status gm_selftest_run(const gm_selftest_opts *opts, gm_selftest_result *out, gm_err *err);
+
 /* What was done on a device since it was opened; all 0 where a backend has none. Setting up may do
  * anything; a step allocates, compiles and records nothing. */
 typedef struct gm_device_counts {
@@ -226,6 +261,8 @@ typedef struct gm_device_counts {
     uint64_t submits, dispatches, barriers;
     uint64_t bytes_up, bytes_down;  /* to the device and from it */
     uint64_t held[GM_DEVICE_HEAPS]; /* bytes of each of its heaps, now */
+    uint64_t
+        cached; /* of the pipelines, those that the driver found in gm_engine_opts.device_dir */
 } gm_device_counts;
 
 #define GM_BATCH_SIZES 11

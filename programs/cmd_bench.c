@@ -153,7 +153,7 @@ static int find_type(bench *b)
 static int look_around(bench *b)
 {
     gm_err err = {0};
-    b->engine = gm_engine_args_opts(&b->opts->engine);
+    b->engine = gm_engine_args_opts(&b->opts->engine, &b->opts->general);
     b->engine.backend = gm_backend_choose(b->session.model, &b->engine, b->why);
     b->backend.size = sizeof b->backend;
     if (gm_backend_describe(&b->engine, b->opts->general.verbose, &b->backend, &err) != GM_OK)

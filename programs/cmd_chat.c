@@ -305,7 +305,7 @@ static int open_all(chat *c)
 {
     const chat_opts *const o = c->opts;
     int code = gm_session_open(&c->session, &o->model);
-    if (code == GM_EXIT_OK) code = gm_session_start(&c->session, &o->engine);
+    if (code == GM_EXIT_OK) code = gm_session_start(&c->session, &o->engine, &o->general);
     if (code == GM_EXIT_OK) code = conversation_begin(c, o->talk.system ? o->talk.system : "");
     if (code == GM_EXIT_OK) code = gm_console_open(&c->console, !o->talk.no_history);
     if (code != GM_EXIT_OK || !c->console.terminal) return code;

@@ -118,7 +118,7 @@ static int compare(const pair *p, const compare_opts *o, const gm_bytes *text)
 {
     gm_bar bar;
     gm_compare_opts c = gm_compare_opts_default();
-    c.engine = gm_engine_args_opts(&o->engine);
+    c.engine = gm_engine_args_opts(&o->engine, &o->general);
     if (o->text.text) {
         c.text = text->len ? text->p : "";
         c.len = text->len;

@@ -122,7 +122,7 @@ static int logits(gm_session *s, const logits_opts *o, const gm_bytes *text)
     const gm_ids given = {.at = tokens->at, .n = tokens->n};
     const gm_ids *const ids = tokens->n ? &given : &s->ids;
     const gm_engine_args engine = fill_in(s, &o->engine, ids->n);
-    code = gm_session_start(s, &engine);
+    code = gm_session_start(s, &engine, &o->general);
     return code == GM_EXIT_OK ? show(s, o, ids) : code;
 }
 

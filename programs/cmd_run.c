@@ -72,7 +72,7 @@ static int answer_prompt(gm_session *s, const run_opts *o, const gm_bytes *text)
     int code = gm_session_open(s, &o->model);
     if (code == GM_EXIT_OK) code = make_prompt(s, &o->prompt, text);
     if (code == GM_EXIT_OK) code = gm_sampling_args_seed(&o->sampling, &a.seed);
-    if (code == GM_EXIT_OK) code = gm_session_start(s, &o->engine);
+    if (code == GM_EXIT_OK) code = gm_session_start(s, &o->engine, &o->general);
     if (code != GM_EXIT_OK) return code;
 
     gm_request_opts request = gm_request_opts_default(s->model);

@@ -173,13 +173,12 @@ static int load(gm_session *s, gm_server *server, const serve_opts *o)
     gm_err err = {0};
     const int code = gm_session_open(s, &o->model);
     if (code != GM_EXIT_OK) return code;
-    s->opts = gm_engine_args_opts(&o->engine);
+    s->opts = gm_engine_args_opts(&o->engine, &o->general);
     s->opts.n_slots = o->load.parallel.given ? (uint32_t)o->load.parallel.whole : DEFAULT_PARALLEL;
     s->opts.max_queue = o->load.queue.given ? (uint32_t)o->load.queue.whole : DEFAULT_QUEUE;
     s->opts.cache = 1;
     s->opts.cache_dir = o->load.cache_dir;
     s->opts.memory = 1000000 * o->load.memory.whole;
-    s->opts.note = gm_session_note;
     gm_engine_opts opts = s->opts;
     opts.progress = tell_loading;
     opts.progress_ctx = server;

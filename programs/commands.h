@@ -10,6 +10,7 @@ extern const gm_command gm_cmd_run;
 extern const gm_command gm_cmd_chat;
 extern const gm_command gm_cmd_bench;
 extern const gm_command gm_cmd_devices;
+extern const gm_command gm_cmd_selftest;
 extern const gm_command gm_cmd_serve;
 extern const gm_command gm_cmd_top;
 extern const gm_command gm_cmd_inspect;

@@ -15,35 +15,9 @@
 #include <unistd.h>
 
 #include "output.h"
+#include "userdir.h"
 
 #define LINES_MAX 1000
-
-/* The file's path, from malloc; NULL where the environment names no folder. The standard for
- * XDG_STATE_HOME says that a relative one does not count. */
-static char *path_find(void)
-{
-    const char *const state = getenv("XDG_STATE_HOME");
-    const char *const home = getenv("HOME");
-    const bool has_state = state && state[0] == '/';
-    if (!has_state && !(home && home[0])) return NULL;
-    const char *const parts[] = {has_state ? state : home, has_state ? "" : "/.local/state",
-                                 "/gemmule/history"};
-    gm_bytes path = {0};
-    for (size_t i = 0; i < 3; i++)
-        gm_bytes_put(&path, parts[i], strlen(parts[i]));
-    gm_bytes_put(&path, "", 1);
-    return path.p;
-}
-
-/* Makes the folders that lead to the file; a failure shows when the file is opened. */
-static void make_folders(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-}
 
 static void drop_file(gm_history *h, const char *why)
 {
@@ -60,12 +34,12 @@ void gm_history_open(gm_history *h, bool in_file)
     history(h->lines, &ev, H_SETSIZE, LINES_MAX);
     history(h->lines, &ev, H_SETUNIQUE, 1);
     if (!in_file) return;
-    h->path = path_find();
+    h->path = gm_userdir_path("XDG_STATE_HOME", "/.local/state", "/gemmule/history");
     if (!h->path) {
         drop_file(h, "neither XDG_STATE_HOME nor HOME names a folder");
         return;
     }
-    make_folders(h->path);
+    gm_userdir_make(h->path);
     struct stat st;
     const bool is_new = stat(h->path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0);
     errno = 0;

@@ -18,6 +18,7 @@
 #include "bundled.h"
 #include "interrupt.h"
 #include "machine.h"
+#include "userdir.h"
 
 /* ---- options ------------------------------------------------------------------------- */
 
@@ -147,7 +148,7 @@ void gm_session_note(void *ctx, const char *text)
     gm_say_note("%s", text);
 }
 
-gm_engine_opts gm_engine_args_opts(const gm_engine_args *args)
+gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_args *general)
 {
     gm_engine_opts opts = gm_engine_opts_default();
     opts.n_ctx = (uint32_t)args->ctx.whole;
@@ -156,6 +157,9 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args)
     opts.device = args->device;
     opts.kv_type = args->kv_type;
     opts.isa = args->isa;
+    opts.device_dir = gm_userdir_cache();
+    opts.note = gm_session_note;
+    opts.verbose = general->verbose;
     return opts;
 }
 
@@ -271,15 +275,14 @@ bool gm_session_cached(const gm_session *s)
     return s->info.weight_size <= gm_machine_cache();
 }
 
-int gm_session_start(gm_session *s, const gm_engine_args *args)
+int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general_args *general)
 {
     gm_bar bar;
     gm_err err = {0};
-    s->opts = gm_engine_args_opts(args);
+    s->opts = gm_engine_args_opts(args, general);
     gm_engine_opts opts = s->opts;
     opts.progress = gm_bar_tell;
     opts.progress_ctx = &bar;
-    opts.note = gm_session_note;
     gm_bar_begin(&bar, "loading");
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
     if (gm_bar_end(&bar)) return GM_EXIT_INTERRUPTED;

@@ -19,6 +19,11 @@ typedef struct gm_model_args {
 } gm_model_args;
 extern const gm_argrow gm_model_rows[];
 
+typedef struct gm_general_args {
+    bool json, verbose, help;
+} gm_general_args;
+extern const gm_argrow gm_general_rows[];
+
 typedef struct gm_engine_args {
     const char *backend, *device, *kv_type, *isa;
     gm_argnum ctx, threads;
@@ -26,7 +31,8 @@ typedef struct gm_engine_args {
 extern const gm_argrow gm_engine_rows[];
 /* The same without --ctx, for a command whose context follows from something else. */
 #define GM_ENGINE_ROWS_NO_CTX (gm_engine_rows + 1)
-gm_engine_opts gm_engine_args_opts(const gm_engine_args *args);
+/* With the user's cache folder for what is found out about devices, and notes that are said. */
+gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_args *general);
 /* A gm_engine_opts.note that says it. */
 void gm_session_note(void *ctx, const char *text);
 /* Refuses more threads than could ever help: they would wait for each other. */
@@ -39,11 +45,6 @@ typedef struct gm_text_args {
 } gm_text_args;
 extern const gm_argrow gm_text_rows[];
 uint32_t gm_text_flags(const gm_text_args *args);
-
-typedef struct gm_general_args {
-    bool json, verbose, help;
-} gm_general_args;
-extern const gm_argrow gm_general_rows[];
 
 /* ---- the prompt ---------------------------------------------------------------------- */
 
@@ -79,7 +80,7 @@ int gm_session_open(gm_session *s, const gm_model_args *args);
 /* Whether the CPU's cache has room for all weights, so that they are hardly read from memory. */
 bool gm_session_cached(const gm_session *s);
 /* Starts an engine for it, behind a bar; answers GM_EXIT_INTERRUPTED after a Ctrl-C. */
-int gm_session_start(gm_session *s, const gm_engine_args *args);
+int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general_args *general);
 /* Measures the roof that speeds are compared with, the first time, which takes some 0.3 s. Where
  * that fails it says so, and the roof stays unknown. */
 void gm_session_measure(gm_session *s);

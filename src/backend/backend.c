@@ -37,3 +37,8 @@ gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *e
     return gm_fail(err, GM_E_ARG, 0,
                    "backend: there is no device %" PRIu32 ": this is the processor", index);
 }
+
+void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out)
+{
+    (void)be, (void)out;
+}

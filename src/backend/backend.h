@@ -14,7 +14,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/note.h"
 #include "base/status.h"
+#include "base/strbuf.h"
 #include "gemmule.h"
 #include "plan/plan.h"
 #include "plan/step.h"
@@ -34,6 +36,8 @@ typedef struct gm_backend_cfg {
     const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
+    const char *dir; /* for files that spare the next open some work, or NULL; until close */
+    gm_note note;    /* told of such files that were of no use */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false
@@ -98,6 +102,9 @@ typedef struct gm_backend_facts {
     const char *device; /* its name, until close; NULL where there is none to choose */
     bool is_gpu;
     uint64_t room; /* bytes of its own memory that may be taken now; 0: it computes in the host's */
+    const char
+        *id;      /* begins the names of files about the device, until close; NULL: none is kept */
+    uint64_t key; /* of device, driver and build: what was found out holds while it is the same */
     gm_device_counts counts;
 } gm_backend_facts;
 
@@ -114,6 +121,10 @@ typedef struct gm_backend_ops {
     gm_status (*open)(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err);
     void (*close)(gm_backend *be);
     void (*describe)(const gm_backend *be, gm_backend_facts *out);
+
+    /* Appends the kernels that lower has asked for since the last time, as words; nothing where
+     * kernels have no names. */
+    void (*kernels)(gm_backend *be, gm_strbuf *out);
 
     /* Whether an op can run here: a sentence in err when not, else microseconds for that many
      * rows. */
@@ -153,6 +164,8 @@ typedef struct gm_backend_ops {
  * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
 gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
+/* For backends whose kernels have no names. */
+void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out);
 
 /* The backends of this build. find answers NULL for an unknown name; "auto" is the one on the
  * processor, which every machine has (engine/place.c looks for a better one). */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "check/selftest.h"
 #include "sample/sampler.h"
 
 /* A request's context where nobody says: enough for a chat, small enough for any machine. */
@@ -17,6 +18,7 @@
 typedef struct wish {
     gm_runner_cfg cfg;
     uint32_t n_ctx, n_slots;
+    bool trusted; /* the device's kernels were tried already */
 } wish;
 
 static gm_status read_sizes(wish *w, const gm_model *m, const gm_engine_opts *o, gm_err *err)
@@ -60,7 +62,11 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
     const gm_config *const c = &m->config;
     *w = (wish){.cfg = {.backend = o->backend,
                         .plan = &m->plan,
-                        .be = {.n_threads = o->n_threads, .isa = o->isa, .device = o->device},
+                        .be = {.n_threads = o->n_threads,
+                               .isa = o->isa,
+                               .device = o->device,
+                               .dir = o->device_dir,
+                               .note = {o->verbose ? o->note : NULL, o->note_ctx}},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
                                .n_kv_head = c->n_kv_head,
@@ -200,6 +206,17 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
                    w->n_slots, w->n_ctx, n.kv / 1000000, fits);
 }
 
+/* Whether the device that is open computes what it should. */
+static gm_status check_kernels(const gm_runner *r, const gm_model *m, const wish *w, gm_err *err)
+{
+    if (w->trusted) return GM_OK;
+    const gm_selftest_wish asked = {.weights = &m->plan.weights,
+                                    .kv_type = w->cfg.kv.type,
+                                    .dir = w->cfg.be.dir,
+                                    .note = w->cfg.be.note};
+    return gm_selftest_trust(r->ops, r->be, &asked, err);
+}
+
 /* ---- auto ------------------------------------------------------------------------------ */
 
 static bool is_auto(const gm_engine_opts *o)
@@ -225,7 +242,8 @@ static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const c
         return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %.100s is the processor, not a GPU",
                        facts.device);
     }
-    return check_room(r, m, w, err);
+    GM_TRY(check_room(r, m, w, err));
+    return check_kernels(r, m, w, err);
 }
 
 /* Makes "auto" a name; a device that is asked for is vulkan's, whatever it is. */
@@ -235,6 +253,7 @@ static void choose_backend(wish *w, const gm_model *m, char why[GM_WHY_LEN])
     gm_err err = {0};
     const char *device = "the device asked for";
     const bool gpu = w->cfg.be.device || try_gpu(&r, m, w, &device, &err) == GM_OK;
+    w->trusted = gpu && !w->cfg.be.device;
     w->cfg.backend = gpu ? "vulkan" : "cpu";
     snprintf(why, GM_WHY_LEN, gpu ? "on %s" : "%s", gpu ? device : err.msg);
     gm_runner_deinit(&r);
@@ -301,6 +320,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(keep_cfg(p, &w.cfg, err));
     GM_TRY(check_room(&p->runner, m, &w, err));
     GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
+    GM_TRY(check_kernels(&p->runner, m, &w, err));
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 

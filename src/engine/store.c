@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -13,7 +12,9 @@
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "base/hash.h"
 #include "base/mem.h"
+#include "base/outfile.h"
 #include "engine/place.h"
 
 #define SUFFIX     ".gmkv"
@@ -28,18 +29,6 @@ struct gm_store_job {
     uint8_t *segment; /* a gm_store_head and the rest  */
     gm_store_layout at;
 };
-
-static void note(gm_store *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note(gm_store *s, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    if (!s->note) return;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    s->note(s->note_ctx, text);
-}
 
 static void path_of(const gm_store *s, uint64_t name, char *out, size_t size)
 {
@@ -64,18 +53,6 @@ static void job_free(gm_store_job *j)
 
 /* ---- the writer's thread ------------------------------------------------------------------- */
 
-static int write_all(int fd, const uint8_t *p, uint64_t n)
-{
-    while (n) {
-        const ssize_t done = write(fd, p, n < 1u << 30 ? n : 1u << 30);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return errno;
-        p += done;
-        n -= (uint64_t)done;
-    }
-    return 0;
-}
-
 /* Appends a segment, or leaves the file as it was. It is not as long as it should be where the
  * segment before this one could not be written; where it cannot be opened, there is none to go on
  * with. */
@@ -87,7 +64,7 @@ static int append(gm_store_job *j, const char *path)
         return errno;
     }
     const bool follows = lseek(fd, 0, SEEK_END) == (off_t)j->offset;
-    int os = follows ? write_all(fd, j->segment, j->at.size) : ESTALE;
+    int os = follows ? gm_outfile_write(fd, j->segment, j->at.size) : ESTALE;
     if (os == 0 && fdatasync(fd) != 0) os = errno;
     if (os && follows && ftruncate(fd, (off_t)j->offset) != 0) os = errno;
     if (close(fd) != 0 && os == 0) os = errno;
@@ -107,8 +84,9 @@ static bool do_job(gm_store *s, gm_store_job *j)
     gm_store_seal(j->segment, &j->at);
     const int os = append(j, path);
     if (os && !s->complained)
-        note(s, "the cache in %.300s cannot be written, and is kept in memory only: %s", s->dir,
-             strerror(os));
+        gm_note_tell(&s->note,
+                     "the cache in %.300s cannot be written, and is kept in memory only: %s",
+                     s->dir, strerror(os));
     s->complained = os != 0;
     return os == 0;
 }
@@ -157,8 +135,8 @@ static uint64_t name_for(const gm_store *s, const gm_beginning *b)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    const uint64_t hash = gm_store_hash(&now, sizeof now, s->head.whose);
-    return gm_store_hash(b->ids, b->n * sizeof *b->ids, hash) | 1;
+    const uint64_t hash = gm_hash(&now, sizeof now, s->head.whose);
+    return gm_hash(b->ids, b->n * sizeof *b->ids, hash) | 1;
 }
 
 static bool is_new(const gm_beginning *b, uint32_t class, uint32_t i)
@@ -443,9 +421,9 @@ static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name, size_t *
     if (b) b->filed.name = name;
     *n_left += !b && !wrong;
     if (!wrong) return b;
-    note(s, "%s%.300s was dropped: %s", b ? "the end of " : "", path, wrong);
+    gm_note_tell(&s->note, "%s%.300s was dropped: %s", b ? "the end of " : "", path, wrong);
     if ((b ? truncate(path, (off_t)b->filed.size) : unlink(path)) != 0)
-        note(s, "%.300s stays: %s", path, strerror(errno));
+        gm_note_tell(&s->note, "%.300s stays: %s", path, strerror(errno));
     return b;
 }
 
@@ -464,8 +442,9 @@ void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
     }
     gm_mem_free(files);
     if (n_left)
-        note(s, "%zu of %zu cache files in %.300s stay unread: there is no room for them", n_left,
-             n, s->dir);
+        gm_note_tell(&s->note,
+                     "%zu of %zu cache files in %.300s stay unread: there is no room for them",
+                     n_left, n, s->dir);
     for (gm_beginning *b = oldest, *next = NULL; b; b = next) {
         next = b->next;
         add(ctx, b);
@@ -487,14 +466,14 @@ gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm
     const gm_runner *const r = &p->runner;
     if (!opts->cache_dir) return GM_OK;
     s->dir = opts->cache_dir;
-    s->note = opts->note;
-    s->note_ctx = opts->note_ctx;
+    s->note = (gm_note){opts->note, opts->note_ctx};
     s->table_len = p->pool.table_len;
     const int no_folder = make_folder(s->dir);
-    if (no_folder) note(s, "the folder %.300s cannot be made: %s", s->dir, strerror(no_folder));
+    if (no_folder)
+        gm_note_tell(&s->note, "the folder %.300s cannot be made: %s", s->dir, strerror(no_folder));
     uint64_t whose = gm_store_model_hash(p->model);
-    whose = gm_store_hash(r->ops->name, strlen(r->ops->name), whose);
-    whose = gm_store_hash(&p->kv_type, sizeof p->kv_type, whose);
+    whose = gm_hash(r->ops->name, strlen(r->ops->name), whose);
+    whose = gm_hash(&p->kv_type, sizeof p->kv_type, whose);
     s->head = (gm_store_head){.version = GM_STORE_VERSION, .page_len = GM_PAGE_LEN, .whose = whose};
     for (uint32_t c = 0; c < GM_CLASSES; c++)
         s->head.page_size[c] = r->ops->kv_page_size(r->kv, c);

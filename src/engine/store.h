@@ -11,6 +11,7 @@
  * whole segments, and perhaps a piece behind them, which the next start cuts off. A
  * disk that is full or cannot be written costs a sentence and nothing else. */
 
+#include "base/note.h"
 #include "engine/seq.h"
 #include "engine/store_file.h"
 
@@ -20,8 +21,7 @@ typedef struct gm_store_job gm_store_job;
 
 typedef struct gm_store {
     const char *dir; /* NULL: there is none */
-    void (*note)(void *ctx, const char *text);
-    void *note_ctx;
+    gm_note note;
     gm_store_head head; /* what all segments have in common */
     uint32_t table_len;
 

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/store_file.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/hash.h"
 #include "base/mem.h"
 
 #define SAMPLE 4096 /* bytes at the beginning, the middle and the end of each tensor */
 
 static const char MAGIC[8] = "gemmule";
-
-uint64_t gm_store_hash(const void *p, size_t n, uint64_t seed)
-{
-    return XXH3_64bits_withSeed(p, n, seed);
-}
 
 /* ---- whose it is --------------------------------------------------------------------------- */
 
@@ -33,9 +26,9 @@ static size_t head_size(const gm_tensorfile *f, const gm_mapfile *map)
 static uint64_t sample(const gm_tensor *t, uint64_t hash)
 {
     const uint64_t n = t->size < SAMPLE ? t->size : SAMPLE;
-    hash = gm_store_hash(t->data, n, hash ^ t->size);
-    hash = gm_store_hash(t->data + (t->size - n) / 2, n, hash);
-    return gm_store_hash(t->data + t->size - n, n, hash);
+    hash = gm_hash(t->data, n, hash ^ t->size);
+    hash = gm_hash(t->data + (t->size - n) / 2, n, hash);
+    return gm_hash(t->data + t->size - n, n, hash);
 }
 
 uint64_t gm_store_model_hash(const gm_model *m)
@@ -44,7 +37,7 @@ uint64_t gm_store_model_hash(const gm_model *m)
     uint64_t hash = 0;
     for (uint32_t i = 0; i < f->n_maps; i++) {
         const gm_mapfile *const map = &f->maps[i];
-        if (map->size) hash = gm_store_hash(map->data, head_size(f, map), hash ^ map->size);
+        if (map->size) hash = gm_hash(map->data, head_size(f, map), hash ^ map->size);
     }
     for (uint32_t i = 0; i < f->n_tensors; i++)
         hash = sample(&f->tensors[i], hash);
@@ -72,8 +65,8 @@ static uint64_t head_hash(const uint8_t *segment, const gm_store_layout *at)
     gm_store_head head;
     memcpy(&head, segment, sizeof head);
     head.hash = 0;
-    const uint64_t hash = gm_store_hash(&head, sizeof head, 0);
-    return gm_store_hash(segment + sizeof head, at->pages - sizeof head, hash);
+    const uint64_t hash = gm_hash(&head, sizeof head, 0);
+    return gm_hash(segment + sizeof head, at->pages - sizeof head, hash);
 }
 
 void gm_store_seal(uint8_t *segment, const gm_store_layout *at)
@@ -83,7 +76,7 @@ void gm_store_seal(uint8_t *segment, const gm_store_layout *at)
     memcpy(head->magic, MAGIC, sizeof MAGIC);
     const uint8_t *page = segment + at->pages;
     for (uint32_t i = 0; i < head->n_pages; i++) {
-        index[i].hash = gm_store_hash(page, head->page_size[index[i].class], 0);
+        index[i].hash = gm_hash(page, head->page_size[index[i].class], 0);
         page += head->page_size[index[i].class];
     }
     head->hash = head_hash(segment, at);
@@ -130,7 +123,7 @@ static const char *check_pages(const uint8_t *segment, const gm_store_head *h,
     const uint8_t *page = segment + at->pages;
     for (uint32_t i = 0; i < h->n_pages; i++) {
         const uint64_t size = h->page_size[index[i].class];
-        if (gm_store_hash(page, size, 0) != index[i].hash) return "its checksum is wrong";
+        if (gm_hash(page, size, 0) != index[i].hash) return "its checksum is wrong";
         page += size;
     }
     return NULL;

@@ -41,8 +41,6 @@ typedef struct gm_store_page {
  * of its weights. */
 uint64_t gm_store_model_hash(const gm_model *m);
 
-uint64_t gm_store_hash(const void *p, size_t n, uint64_t seed);
-
 /* Bytes of a segment with so many ids and pages, and where its parts begin; 0 where that is too
  * much. Pages hold a power of two of positions, so what follows one is aligned. */
 typedef struct gm_store_layout {

@@ -411,7 +411,11 @@ gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_b
     if (!ops) return gm_fail(err, GM_E_ARG, 0, "backend: there is no %.40s", o.backend);
     GM_TRY(gm_place_kv_type(&o, &kv_type, err));
     gm_backend *be = NULL;
-    const gm_backend_cfg cfg = {.n_threads = o.n_threads, .isa = o.isa, .device = o.device};
+    const gm_backend_cfg cfg = {.n_threads = o.n_threads,
+                                .isa = o.isa,
+                                .device = o.device,
+                                .dir = o.device_dir,
+                                .note = {o.verbose ? o.note : NULL, o.note_ctx}};
     GM_TRY(ops->open(&be, &cfg, err));
     gm_backend_facts facts;
     ops->describe(be, &facts);

@@ -7,6 +7,15 @@ gm_synth_opts gm_synth_opts_default(void)
     return (gm_synth_opts){.size = sizeof(gm_synth_opts), .shape = "tiny", .type = "q8_0"};
 }
 
+gm_noise gm_synth_noise(const gm_synth_list *list, uint32_t index, uint64_t seed)
+{
+    return (gm_noise){
+        .type = list->tensors[index].type,
+        .law = list->laws[index],
+        .key = gm_noise_key(seed, index),
+    };
+}
+
 typedef struct streams {
     const gm_synth_list *list;
     uint64_t seed;
@@ -16,8 +25,8 @@ static gm_status fill(void *ctx, const gm_slice *slice, gm_err *err)
 {
     (void)err;
     const streams *const s = ctx;
-    const gm_synth_stream stream = gm_synth_stream_make(s->list, slice->tensor, s->seed);
-    gm_synth_fill(&stream, slice->off, slice->size, slice->out);
+    const gm_noise noise = gm_synth_noise(s->list, slice->tensor, s->seed);
+    gm_noise_fill(&noise, slice->off, slice->size, slice->out);
     return GM_OK;
 }
 

@@ -7,7 +7,7 @@
  *     shape     synth_shape.c    name -> numbers; numbers and types -> a list of tensors
  *     vocab     synth_vocab.c    pieces, scores, kinds
  *     meta      synth_meta.c     both of them -> the file's keys
- *     weights   synth_weights.c  any part of any tensor's bytes, from a counter
+ *     weights   quant/noise.c    any part of any tensor's bytes, from a counter
  *     file      modelwrite.c     all of it -> disk, whole or not at all
  *
  * docs/SYNTH.md defines every byte. Arrays come from the arena that is given. */
@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "file/meta.h"
 #include "gemmule_tools.h"
+#include "quant/noise.h"
 #include "quant/tensor.h"
 
 /* ---- shape --------------------------------------------------------------------------------- */
@@ -40,15 +41,9 @@ gm_status gm_synth_type_find(const gm_qtype_info **out, const char *name, gm_err
 gm_status gm_synth_type_fit(const gm_qtype_info **out, const gm_qtype_info *type, uint64_t cols,
                             gm_err *err);
 
-/* What the weights of a tensor are like: their mean and variance. */
-typedef struct gm_synth_law {
-    float mean; /* 0 unless the type is f32 */
-    double variance;
-} gm_synth_law;
-
 typedef struct gm_synth_list {
     gm_tensor *tensors; /* in file order; no data */
-    gm_synth_law *laws;
+    gm_noise_law *laws;
     uint32_t n;
 } gm_synth_list;
 
@@ -79,18 +74,7 @@ gm_status gm_synth_meta_make(gm_meta *meta, const gm_synth_shape *shape, const g
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* One tensor's bytes, all of them known before any is written. */
-typedef struct gm_synth_stream {
-    const gm_qtype_info *type;
-    gm_synth_law law;
-    uint64_t key;
-} gm_synth_stream;
-
-/* The stream of the index-th tensor of the file. */
-gm_synth_stream gm_synth_stream_make(const gm_synth_list *list, uint32_t index, uint64_t seed);
-
-/* The `size` bytes that begin off bytes into the tensor. off is a multiple of 8 and of the type's
- * block, size of the block. Any thread. */
-void gm_synth_fill(const gm_synth_stream *s, uint64_t off, size_t size, uint8_t *out);
+/* What the index-th tensor of the file is filled with. */
+gm_noise gm_synth_noise(const gm_synth_list *list, uint32_t index, uint64_t seed);
 
 #endif

@@ -118,7 +118,7 @@ typedef struct maker {
 /* Appends blk.layer.name.weight, or name.weight where layer is negative. No product here can
  * overflow: the shapes are ours. */
 static gm_status add(maker *m, int layer, const part *p, const gm_qtype_info *type,
-                     gm_synth_law law)
+                     gm_noise_law law)
 {
     char name[64], prefix[16] = "";
     if (layer >= 0) snprintf(prefix, sizeof prefix, "blk.%d.", layer);
@@ -140,8 +140,8 @@ static gm_status add_layer(maker *m, int layer, const gm_qtype_info *type)
     const gm_qtype_info *const f32 = gm_qtype_find(GM_QTYPE_F32);
     for (size_t i = 0; i < N_LAYER_PARTS; i++) {
         const part *const p = &layer_parts[i];
-        const gm_synth_law norm = {1, 1.0 / 12}; /* 0.5 to 1.5 */
-        const gm_synth_law matrix = {0, 1.0 / (double)m->width[p->cols]};
+        const gm_noise_law norm = {1, 1.0 / 12}; /* 0.5 to 1.5 */
+        const gm_noise_law matrix = {0, 1.0 / (double)m->width[p->cols]};
         if (p->rows == ONE)
             GM_TRY(add(m, layer, p, f32, norm));
         else
@@ -171,8 +171,8 @@ gm_status gm_synth_list_make(gm_synth_list *list, const gm_synth_shape *shape,
         .arena = arena,
         .err = err,
     };
-    GM_TRY(add(&m, -1, &embd, head_type, (gm_synth_law){0, 9.0 / shape->n_embd}));
+    GM_TRY(add(&m, -1, &embd, head_type, (gm_noise_law){0, 9.0 / shape->n_embd}));
     for (uint32_t l = 0; l < shape->n_layer; l++)
         GM_TRY(add_layer(&m, (int)l, type));
-    return add(&m, -1, &out_norm, gm_qtype_find(GM_QTYPE_F32), (gm_synth_law){0, 1});
+    return add(&m, -1, &out_norm, gm_qtype_find(GM_QTYPE_F32), (gm_noise_law){0, 1});
 }

@@ -7,6 +7,7 @@ G=$(realpath "${GEMMULE:-build/release/gemmule}")
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gemmule-cli.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 exec </dev/null
+export XDG_CACHE_HOME=$dir/cache # what is found out about devices does not go into the user's
 passed=0 failed=0 last=
 
 # Runs a command; keeps its exit status in $rc, what it wrote in $out and $err, newlines and all

@@ -49,6 +49,37 @@ check "should take the device" err_has "vulkan (on the device asked for)"
 works "${lvp[@]}" "$G" bench -v -p 0 -n 1 -r 1
 check "should say why" err_has "is the processor, not a GPU)"
 
+# What the driver compiled is kept, and a file that is wrong costs a word in -v's.
+kept=("$XDG_CACHE_HOME"/gemmule/vulkan-*.pipelines)
+check "should have kept pipelines" test -s "${kept[0]}"
+on_lvp=("${lvp[@]}" "$G" run --backend vulkan "${short[@]}")
+works "${on_lvp[@]}" -v
+check "should say nothing of it" eval '[[ $err != *"pipelines"* ]]'
+cp "${kept[0]}" "$dir/good"
+printf 'x' >>"${kept[0]}"
+works "${on_lvp[@]}"
+check "should be silent" err_is ''
+check "should have replaced it" cmp -s "${kept[0]}" "$dir/good"
+head -c 50 "$dir/good" >"${kept[0]}"
+works "${on_lvp[@]}" -v
+check "should say that it is dropped" err_has ".pipelines was dropped: it is cut short"
+check "should have replaced it again" cmp -s "${kept[0]}" "$dir/good"
+works env -u HOME -u XDG_CACHE_HOME "${on_lvp[@]}"
+check "should need no folder" out_is "$same_text"
+
+# Kernels are tried on the first use of a device, and all of them by selftest.
+check "should remember the trial" test -s "${kept[0]%.pipelines}.selftest"
+works "$G" selftest --backend cpu --type q4_0
+check "should have a line an op" out_matches 'matmul +q4_0 +1 to 128 +[0-9.e-]+ +2e-06  ok'
+check "should have whole layers" out_matches 'layer +q4_0 +1 to 128 +[0-9.e-]+ +0.02  ok'
+check "should count" out_matches '([0-9]+) of [0-9]+ tries were right on this processor'
+works "${lvp[@]}" "$G" selftest --device llvmpipe --type f16 --json
+check "should be JSON" node -e 'const s = JSON.parse(process.argv[1]);
+    process.exit(s.ok && s.n === s.tries.length && s.tries.every(t => t.ok && t.kernels.length) ? 0 : 1)' "$out"
+refused 1 "vulkan: no device is geforce" "${lvp[@]}" "$G" selftest --device geforce
+refused 1 "selftest: there is no type q9" "${lvp[@]}" "$G" selftest --type q9
+refused 2 "there is a word, all" "$G" selftest all
+
 # Too little memory is said before any is taken, with what would do.
 works "$G" synth "$dir/270m.gguf" --size 270m --type q4_0
 if [ "$(awk '/^MemTotal/ { print ($2 > 200000000) }' /proc/meminfo)" = 1 ]; then

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of toolbox/opcheck on the CPU backend: on every rung that this machine
+/* The table of check/opcheck on the CPU backend: on every rung that this machine
  * has, with one, two and three workers, in steps of different lengths. Products
  * must have the reference's bits; everything must have the same bits on all of them.
  *
@@ -19,7 +19,7 @@
 
 #include "backend/backends.h"
 #include "backend/cpu/kernels.h"
-#include "toolbox/opcheck.h"
+#include "check/opcheck.h"
 
 static uint64_t seed = 20260711;
 
@@ -48,9 +48,8 @@ enum { N_WAYS = sizeof ways / sizeof *ways };
 static void print_case(const gm_opcase *c)
 {
     print_error("%s %s [%u, %u] heads %u/%u x %u window %u, %u rows, %s, seed %" PRIu64 ": ",
-                gm_opkind_name(c->kind), gm_qtype_name((uint32_t)c->type), c->n_in, c->n_out,
-                c->n_head, c->n_kv_head, c->head_dim, c->window, c->rows, gm_opdist_name(c->dist),
-                seed);
+                gm_opcase_name(c), gm_qtype_name((uint32_t)c->type), c->n_in, c->n_out, c->n_head,
+                c->n_kv_head, c->head_dim, c->window, c->rows, gm_opdist_name(c->dist), seed);
 }
 
 /* How many targets fail or differ from the first one; *worst grows. */
@@ -91,9 +90,8 @@ static void check_table(const gm_opcheck_target *targets, size_t n)
     for (size_t i = 0;; i++) {
         const bool more = gm_opcase_at(i, &c);
         if (i && (!more || c.kind != before.kind || c.type != before.type)) {
-            print_message("%-14s %-7s %4u cases: worst %.2g, bound %.2g\n",
-                          gm_opkind_name(before.kind), gm_qtype_name((uint32_t)before.type),
-                          n_cases, worst, before.bound);
+            print_message("%-14s %-7s %4u cases: worst %.2g, bound %.2g\n", gm_opcase_name(&before),
+                          gm_qtype_name((uint32_t)before.type), n_cases, worst, before.bound);
             worst = n_cases = 0;
         }
         if (!more) break;

@@ -180,6 +180,7 @@ const gm_backend_ops gm_backend_cpu = {
     .close = cpu_close,
     .device_at = gm_backend_no_device_at,
     .describe = cpu_describe,
+    .kernels = gm_backend_no_kernels,
     .cost = cpu_cost,
     .roof = gm_cpu_roof,
     .size_of = gm_cpu_size_of,

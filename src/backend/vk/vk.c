@@ -8,6 +8,7 @@ static void vk_close(gm_backend *be)
 {
     if (!be) return;
     gm_vk_buf_free(&be->dev, &be->roof);
+    gm_vk_kept_save(be);
     gm_vk_pipes_deinit(&be->pipes);
     gm_vk_dev_close(&be->dev);
     gm_workers_close(be->workers);
@@ -24,7 +25,7 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     be->piece_work = GM_VK_PIECE_WORK;
     GM_TRY_DONE(gm_workers_open(&be->workers, cfg->n_threads, err));
     GM_TRY_DONE(gm_vk_dev_open(&be->dev, cfg->device, err));
-    GM_TRY_DONE(gm_vk_pipes_init(&be->pipes, &be->dev, NULL, 0, err));
+    GM_TRY_DONE(gm_vk_kept_open(be, cfg, err));
 done:
     if (status == GM_OK)
         *out = be;
@@ -40,7 +41,14 @@ static void vk_describe(const gm_backend *be, gm_backend_facts *out)
                               .device = be->dev.props.deviceName,
                               .is_gpu = be->dev.props.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU,
                               .room = gm_vk_dev_room(&be->dev),
+                              .id = be->kept.id,
+                              .key = be->kept.key,
                               .counts = be->dev.count};
+}
+
+static void vk_kernels(gm_backend *be, gm_strbuf *out)
+{
+    gm_vk_pipes_list_asked(&be->pipes, out);
 }
 
 /* Bytes that an op reads at a hundred bytes a nanosecond: placement compares, nothing more. */
@@ -64,6 +72,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .open = vk_open,
     .close = vk_close,
     .describe = vk_describe,
+    .kernels = vk_kernels,
     .cost = vk_cost,
     .roof = gm_vk_measure_roof,
     .size_of = gm_vk_size_of,

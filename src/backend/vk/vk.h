@@ -7,6 +7,7 @@
  *     vk_device.c    a device, its memory, submits
  *     vk_devices.c   what there is to choose from
  *     vk_pipeline.c  pipelines from the manifest's table
+ *     vk_kept.c      ... and the file that spares compiling them again
  *     vk_record.c    dispatch lists, barriers, recordings
  *     vk_layout.c    weights as the kernels want them
  *     vk_load.c      ... and their way to the device
@@ -23,9 +24,19 @@
 #include "backend/vk/vk_params.h"
 #include "backend/vk/vk_record.h"
 
+/* What a device leaves behind in a folder. */
+typedef struct gm_vk_kept {
+    const char *dir; /* NULL: nothing */
+    gm_note note;
+    char id[48];     /* of device and driver, as files are called */
+    uint64_t key;    /* of device, driver and build */
+    uint64_t before; /* hash of what was read       */
+} gm_vk_kept;
+
 struct gm_backend {
     gm_vk_dev dev;
     gm_vk_pipes pipes;
+    gm_vk_kept kept;
     gm_workers *workers;
     const atomic_int *abandon;
     gm_ticket n_run, n_waited; /* steps handed over, and answered */
@@ -146,6 +157,11 @@ void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
 
 /* Words that a lane holds of a block of 32 weights, as it was read; 0 for plain floats. */
 uint32_t gm_vk_block_words(gm_qtype type);
+
+/* vk_kept.c: opens the pipelines with what the device's file has, and writes them there if there
+ * is something new. Only the first can fail, and never because of the file. */
+gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err);
+void gm_vk_kept_save(gm_backend *be);
 
 /* vk_devices.c */
 gm_status gm_vk_device_at(uint32_t index, gm_device_info *out, gm_err *err);

@@ -149,6 +149,8 @@ static bool has_extension(const gm_vk_dev *d, const char *name)
     return found;
 }
 
+#define SUBGROUP_OPS (VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT)
+
 static gm_status require(const gm_vk_dev *d, const features *f, gm_err *err)
 {
     const struct {
@@ -163,8 +165,10 @@ static gm_status require(const gm_vk_dev *d, const features *f, gm_err *err)
         {f->f13.shaderIntegerDotProduct, "integer dot products"},
         {f->f13.maintenance4, "maintenance4"},
         {d->subgroup_min >= 8, "subgroups of 8 lanes or more"},
+        {(d->subgroup_ops & SUBGROUP_OPS) == SUBGROUP_OPS, "sums and shuffles in subgroups"},
         {d->props.limits.maxPushConstantsSize >= 128, "128 bytes of push constants"},
         {d->props.limits.maxComputeWorkGroupInvocations >= 1024, "workgroups of 1024 lanes"},
+        {d->props.limits.maxComputeSharedMemorySize >= 32768, "32 KiB of shared memory"},
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         if (needs[i].have) continue;
@@ -187,8 +191,10 @@ static void describe(gm_vk_dev *d)
     PROC(d, vkGetPhysicalDeviceProperties2)(d->phys, &p);
     PROC(d, vkGetPhysicalDeviceMemoryProperties)(d->phys, &d->mem);
     snprintf(d->driver, sizeof d->driver, "%.60s %.80s", p12.driverName, p12.driverInfo);
+    d->driver_id = p12.driverID;
     d->subgroup_min = p13.minSubgroupSize;
     d->subgroup_max = p13.maxSubgroupSize;
+    d->subgroup_ops = p11.subgroupSupportedOperations;
     d->dot8_fast = p13.integerDotProduct4x8BitPackedSignedAccelerated;
     d->max_alloc = p11.maxMemoryAllocationSize;
     if (p13.maxBufferSize < d->max_alloc) d->max_alloc = p13.maxBufferSize;

@@ -39,6 +39,7 @@ typedef struct gm_vk_dev {
     uint32_t family;
     uint32_t needs; /* gm_vk_needs that it meets */
     uint32_t subgroup_min, subgroup_max;
+    VkSubgroupFeatureFlags subgroup_ops;
     bool unified;                /* host and device share their memory                */
     bool dot8_fast;              /* the driver says that 8-bit dot products are one instruction */
     bool has_matrix, has_budget; /* cooperative matrices; the driver counts free memory */
@@ -48,6 +49,7 @@ typedef struct gm_vk_dev {
     VkPhysicalDeviceMemoryProperties mem;
     VkPhysicalDeviceProperties props;
     char driver[160];
+    VkDriverId driver_id;
     VkCommandPool pool;
     VkSemaphore timeline; /* of all submits: n after the n-th */
     uint64_t n_submits;

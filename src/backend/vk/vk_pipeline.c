@@ -15,11 +15,14 @@ gm_status gm_vk_pipes_init(gm_vk_pipes *p, gm_vk_dev *d, const void *cached, siz
         .pushConstantRangeCount = 1,
         .pPushConstantRanges = &push,
     };
-    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
-                                             .initialDataSize = size,
-                                             .pInitialData = cached};
+    VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                       .initialDataSize = size,
+                                       .pInitialData = cached};
     GM_TRY(gm_vk_check(d->vk.vkCreatePipelineLayout(d->device, &layout, NULL, &p->layout),
                        "the pipeline layout", err));
+    if (size && d->vk.vkCreatePipelineCache(d->device, &cache, NULL, &p->cache) == VK_SUCCESS)
+        return GM_OK;
+    cache.initialDataSize = 0;
     return gm_vk_check(d->vk.vkCreatePipelineCache(d->device, &cache, NULL, &p->cache),
                        "the pipeline cache", err);
 }
@@ -55,18 +58,36 @@ gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, c
                        type);
     for (size_t i = 0; i < p->n; i++) {
         if (p->at[i].shader != s || memcmp(p->at[i].spec, spec, s->n_spec * sizeof *spec)) continue;
+        p->at[i].asked = true;
         *out = (uint32_t)i;
         return GM_OK;
     }
     GM_TRY(gm_mem_grow(&p->at, &p->cap, p->n + 1, sizeof *p->at, "pipelines", err));
-    p->at[p->n] = (gm_vk_pipe){.shader = s};
+    p->at[p->n] = (gm_vk_pipe){.shader = s, .asked = true};
     memcpy(p->at[p->n].spec, spec, s->n_spec * sizeof *spec);
     *out = (uint32_t)p->n++;
     return GM_OK;
 }
 
-static VkResult compile(gm_vk_pipes *p, gm_vk_pipe *pipe)
+void gm_vk_pipes_list_asked(gm_vk_pipes *p, gm_strbuf *out)
 {
+    for (size_t i = 0; i < p->n; i++) {
+        gm_vk_pipe *const pipe = &p->at[i];
+        if (!pipe->asked) continue;
+        pipe->asked = false;
+        gm_strbuf_printf(out, "%s%s", out->len ? " " : "", pipe->shader->name);
+        for (uint32_t k = 0; k < pipe->shader->n_spec; k++)
+            gm_strbuf_printf(out, "%c%u", k ? ',' : ':', pipe->spec[k]);
+    }
+}
+
+/* *hit tells whether the driver says that it had it in the cache. */
+static VkResult compile(gm_vk_pipes *p, gm_vk_pipe *pipe, bool *hit)
+{
+    enum {
+        HIT = VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT |
+              VK_PIPELINE_CREATION_FEEDBACK_APPLICATION_PIPELINE_CACHE_HIT_BIT,
+    };
     gm_vk_dev *const d = p->dev;
     const gm_vk_shader *const s = pipe->shader;
     VkSpecializationMapEntry entries[GM_VK_SPECS];
@@ -76,8 +97,16 @@ static VkResult compile(gm_vk_pipes *p, gm_vk_pipe *pipe)
     const VkShaderModuleCreateInfo module = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                              .codeSize = s->n_words * 4ull,
                                              .pCode = s->words};
+    VkPipelineCreationFeedback whole = {0}, stage = {0};
+    const VkPipelineCreationFeedbackCreateInfo feedback = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO,
+        .pPipelineCreationFeedback = &whole,
+        .pipelineStageCreationFeedbackCount = 1,
+        .pPipelineStageCreationFeedbacks = &stage,
+    };
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .pNext = &feedback,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
@@ -89,6 +118,7 @@ static VkResult compile(gm_vk_pipes *p, gm_vk_pipe *pipe)
     if (r != VK_SUCCESS) return r;
     r = d->vk.vkCreateComputePipelines(d->device, p->cache, 1, &info, NULL, &pipe->pipeline);
     d->vk.vkDestroyShaderModule(d->device, info.stage.module, NULL);
+    *hit = r == VK_SUCCESS && (whole.flags & HIT) == HIT;
     return r;
 }
 
@@ -97,6 +127,7 @@ typedef struct compile_job {
     gm_tasks tasks;
     atomic_int failed; /* the first VkResult that was none of success */
     atomic_uint which;
+    atomic_uint n_hits;
 } compile_job;
 
 static void compile_some(void *ctx, uint32_t index)
@@ -105,8 +136,10 @@ static void compile_some(void *ctx, uint32_t index)
     (void)index;
     const uint32_t n = (uint32_t)(j->p->n - j->p->n_compiled);
     for (uint32_t i; gm_tasks_take(&j->tasks, n, 1, &i);) {
-        const VkResult r = compile(j->p, &j->p->at[j->p->n_compiled + i]);
+        bool hit = false;
+        const VkResult r = compile(j->p, &j->p->at[j->p->n_compiled + i], &hit);
         int none = VK_SUCCESS;
+        if (hit) atomic_fetch_add(&j->n_hits, 1);
         if (r != VK_SUCCESS && atomic_compare_exchange_strong(&j->failed, &none, (int)r))
             atomic_store(&j->which, (unsigned)(j->p->n_compiled + i));
     }
@@ -119,7 +152,25 @@ gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err)
     gm_workers_run(workers, compile_some, &j);
     const VkResult r = (VkResult)atomic_load(&j.failed);
     if (r != VK_SUCCESS) return gm_vk_check(r, p->at[atomic_load(&j.which)].shader->name, err);
-    p->dev->count.pipelines += p->n - p->n_compiled;
+    const unsigned n = (unsigned)(p->n - p->n_compiled), n_hits = atomic_load(&j.n_hits);
+    p->dev->count.pipelines += n;
+    p->dev->count.cached += n_hits;
+    p->is_new = p->is_new || n_hits < n;
     p->n_compiled = p->n;
     return GM_OK;
+}
+
+gm_status gm_vk_pipes_save(gm_vk_pipes *p, void **bytes, size_t *size, gm_err *err)
+{
+    static const char what[] = "the pipeline cache";
+    gm_vk_dev *const d = p->dev;
+    *bytes = NULL;
+    *size = 0;
+    GM_TRY(gm_vk_check(d->vk.vkGetPipelineCacheData(d->device, p->cache, size, NULL), what, err));
+    GM_TRY(gm_mem_alloc(bytes, *size, 1, what, err));
+    const VkResult r = d->vk.vkGetPipelineCacheData(d->device, p->cache, size, *bytes);
+    if (r == VK_SUCCESS) return GM_OK;
+    gm_mem_free(*bytes);
+    *bytes = NULL;
+    return gm_vk_check(r, what, err);
 }

@@ -8,6 +8,7 @@
 
 #include "backend/vk/vk_device.h"
 #include "backend/vk/vk_shaders.h"
+#include "base/strbuf.h"
 #include "base/workers.h"
 
 #define GM_VK_SPECS 9
@@ -16,6 +17,7 @@ typedef struct gm_vk_pipe {
     const gm_vk_shader *shader;
     uint32_t spec[GM_VK_SPECS];
     VkPipeline pipeline; /* once compiled */
+    bool asked;          /* for, since gm_vk_pipes_list_asked */
 } gm_vk_pipe;
 
 typedef struct gm_vk_pipes {
@@ -24,9 +26,11 @@ typedef struct gm_vk_pipes {
     VkPipelineCache cache;
     gm_vk_pipe *at;
     size_t n, cap, n_compiled;
+    bool is_new; /* something was compiled that the cache may not have had */
 } gm_vk_pipes;
 
-/* cached (size bytes) is what gm_vk_pipes_save gave once, or NULL; drivers check it themselves. */
+/* cached (size bytes) is what gm_vk_pipes_save gave once, or NULL; a driver that has no use for it
+ * begins anew. */
 gm_status gm_vk_pipes_init(gm_vk_pipes *p, gm_vk_dev *d, const void *cached, size_t size,
                            gm_err *err);
 void gm_vk_pipes_deinit(gm_vk_pipes *p);
@@ -36,5 +40,11 @@ void gm_vk_pipes_deinit(gm_vk_pipes *p);
 gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, const uint32_t *spec,
                            uint32_t *out, gm_err *err);
 gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err);
+
+/* Appends the names and constants of the pipelines that were asked for since the last call. */
+void gm_vk_pipes_list_asked(gm_vk_pipes *p, gm_strbuf *out);
+
+/* The driver's cache as bytes, to be freed with gm_mem_free. */
+gm_status gm_vk_pipes_save(gm_vk_pipes *p, void **bytes, size_t *size, gm_err *err);
 
 #endif

@@ -254,9 +254,9 @@ static void test_words_are_the_documents(void **state)
     (void)state;
     gm_arena arena = {0};
     const gm_synth_list list = list_of("tiny", "q8_0", "q8_0", &arena);
-    const gm_synth_stream s = gm_synth_stream_make(&list, 0, 0);
+    const gm_noise s = gm_synth_noise(&list, 0, 0);
     uint8_t block[34 * 8];
-    gm_synth_fill(&s, 0, sizeof block, block);
+    gm_noise_fill(&s, 0, sizeof block, block);
     uint64_t word = 0;
     memcpy(&word, block + 8, sizeof word);
     assert_int_equal(s.key, 0xE220A8397B1DCDAF);
@@ -270,13 +270,13 @@ static void test_any_part_can_be_made_alone(void **state)
     for (size_t i = 0; gm_qtype_at(i); i++) {
         const gm_qtype_info *const type = gm_qtype_at(i);
         const size_t unit = 8 * type->block_size, size = 5 * unit + type->block_size;
-        const gm_synth_stream s = {type, {0, 0.01}, 42};
+        const gm_noise s = {type, {0, 0.01}, 42};
         uint8_t *const whole = malloc(size), *const part = malloc(size);
         assert_true(whole && part);
-        gm_synth_fill(&s, 0, size, whole);
-        gm_synth_fill(&s, 3 * unit, size - 3 * unit, part);
+        gm_noise_fill(&s, 0, size, whole);
+        gm_noise_fill(&s, 3 * unit, size - 3 * unit, part);
         assert_memory_equal(part, whole + 3 * unit, size - 3 * unit);
-        gm_synth_fill(&s, unit, type->block_size, part);
+        gm_noise_fill(&s, unit, type->block_size, part);
         assert_memory_equal(part, whole + unit, type->block_size);
         free(whole);
         free(part);
@@ -293,8 +293,8 @@ static void test_weights_keep_their_law(void **state)
     for (size_t i = 0; gm_qtype_at(i); i++) {
         const gm_qtype_info *const type = gm_qtype_at(i);
         for (double variance = 9.0 / 256; variance > 1e-5; variance /= 800) {
-            const gm_synth_stream s = {type, {0, variance}, 7 + i};
-            gm_synth_fill(&s, 0, N / type->block_len * type->block_size, bytes);
+            const gm_noise s = {type, {0, variance}, 7 + i};
+            gm_noise_fill(&s, 0, N / type->block_len * type->block_size, bytes);
             gm_qtype_expand(type, bytes, N, x);
             double sum = 0, square = 0;
             for (size_t k = 0; k < N; k++) {
@@ -316,8 +316,8 @@ static void test_norms_lie_around_one(void **state)
     (void)state;
     enum { N = 4096 };
     static float x[N];
-    const gm_synth_stream s = {gm_qtype_find(GM_QTYPE_F32), {1, 1.0 / 12}, 3};
-    gm_synth_fill(&s, 0, sizeof x, (uint8_t *)x);
+    const gm_noise s = {gm_qtype_find(GM_QTYPE_F32), {1, 1.0 / 12}, 3};
+    gm_noise_fill(&s, 0, sizeof x, (uint8_t *)x);
     float least = 2, most = 0;
     for (size_t i = 0; i < N; i++) {
         least = fminf(least, x[i]);

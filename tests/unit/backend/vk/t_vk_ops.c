@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of toolbox/opcheck on the Vulkan backend, a part of it by default (opening a device and
+/* The table of check/opcheck on the Vulkan backend, a part of it by default (opening a device and
  * compiling its kernels takes most of the time) and all of it with --all. Products of quantised
  * weights differ from ref-int8 in the order of eight running sums and in nothing else; everything
  * has the same bits however rows are cut into steps.
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "backend/backends.h"
-#include "toolbox/opcheck.h"
+#include "check/opcheck.h"
 
 static uint64_t seed = 20260711;
 static const char *only;
@@ -28,9 +28,8 @@ static size_t stride = 101; /* of the table's cases, the first of each so many i
 static void print_case(const gm_opcase *c)
 {
     print_error("%s %s [%u, %u] heads %u/%u x %u window %u, %u rows, %s, seed %" PRIu64 ": ",
-                gm_opkind_name(c->kind), gm_qtype_name((uint32_t)c->type), c->n_in, c->n_out,
-                c->n_head, c->n_kv_head, c->head_dim, c->window, c->rows, gm_opdist_name(c->dist),
-                seed);
+                gm_opcase_name(c), gm_qtype_name((uint32_t)c->type), c->n_in, c->n_out, c->n_head,
+                c->n_kv_head, c->head_dim, c->window, c->rows, gm_opdist_name(c->dist), seed);
 }
 
 /* A product's running sums are eight here and one in ref-int8. */
@@ -84,13 +83,12 @@ static void test_ops(void **state)
     for (size_t i = 0;; i += stride) {
         const bool more = gm_opcase_at(i, &c);
         if (n_cases && (!more || c.kind != before.kind || c.type != before.type)) {
-            print_message("%-14s %-7s %4u cases: worst %.2g, bound %.2g\n",
-                          gm_opkind_name(before.kind), gm_qtype_name((uint32_t)before.type),
-                          n_cases, worst, bound_of(&before));
+            print_message("%-14s %-7s %4u cases: worst %.2g, bound %.2g\n", gm_opcase_name(&before),
+                          gm_qtype_name((uint32_t)before.type), n_cases, worst, bound_of(&before));
             worst = n_cases = 0;
         }
         if (!more) break;
-        if (only && strcmp(only, gm_opkind_name(c.kind)) != 0) continue;
+        if (only && strcmp(only, gm_opcase_name(&c)) != 0) continue;
         n_bad += check_case(&c, &worst);
         n_cases++;
         before = c;

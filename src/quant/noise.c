@@ -15,10 +15,11 @@
  * Values drawn from a bell curve would look more real, but every format would
  * then need a quantiser here, and 1 GB would take seconds where it takes 0.2. */
 
+#include "quant/noise.h"
+
 #include <math.h>
 
 #include "base/fp16.h"
-#include "toolbox/synth.h"
 
 #define GOLDEN 0x9E3779B97F4A7C15u /* 2^64 / golden ratio, odd */
 
@@ -30,13 +31,9 @@ static inline uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-gm_synth_stream gm_synth_stream_make(const gm_synth_list *list, uint32_t index, uint64_t seed)
+uint64_t gm_noise_key(uint64_t seed, uint32_t index)
 {
-    return (gm_synth_stream){
-        .type = list->tensors[index].type,
-        .law = list->laws[index],
-        .key = mix(mix(seed) + (index + 1) * GOLDEN),
-    };
+    return mix(mix(seed) + (index + 1) * GOLDEN);
 }
 
 static void fill_words(uint64_t key, uint64_t word, size_t size, uint8_t *out)
@@ -104,8 +101,7 @@ static void shape_16(uint16_t (*narrow)(float), float step, size_t size, uint8_t
         memcpy(out + i, &values[gm_read_u16(out + i) >> 4], 2);
 }
 
-static void shape_blocks(const gm_synth_stream *s, const layout *l, float step, size_t size,
-                         uint8_t *out)
+static void shape_blocks(const gm_noise *s, const layout *l, float step, size_t size, uint8_t *out)
 {
     uint16_t d[128], min[128];
     for (int i = 0; i < 128; i++) {
@@ -120,7 +116,7 @@ static void shape_blocks(const gm_synth_stream *s, const layout *l, float step, 
     }
 }
 
-void gm_synth_fill(const gm_synth_stream *s, uint64_t off, size_t size, uint8_t *out)
+void gm_noise_fill(const gm_noise *s, uint64_t off, size_t size, uint8_t *out)
 {
     const layout *const l = layout_get(s->type->id);
     const float step = (float)sqrt(s->law.variance / l->variance);

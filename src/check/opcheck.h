@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef GM_TOOLBOX_OPCHECK_H
-#define GM_TOOLBOX_OPCHECK_H
+#ifndef GM_CHECK_OPCHECK_H
+#define GM_CHECK_OPCHECK_H
 
 /* One table of ops x shapes x types x rows x inputs. A case is a plan of one op,
  * with weights and inputs that follow from a seed; it is run by a reference backend
@@ -32,7 +32,8 @@ const char *gm_opdist_name(gm_opdist dist);
 
 typedef struct gm_opcase {
     gm_opkind kind;
-    gm_qtype type; /* of the weights; for ATTEND of the cache; norms are F32  */
+    bool layer; /* a whole layer of Gemma 3 around ATTEND, its ops in groups; n_out: of its ffn */
+    gm_qtype type; /* of the weights; for ATTEND alone of the cache; norms are F32          */
     uint32_t n_in, n_out;
     uint32_t n_head, n_kv_head, head_dim; /* NORM_ROPE and ATTEND                             */
     uint32_t window;                      /* ATTEND: positions that a row sees; 0: all        */
@@ -45,11 +46,16 @@ typedef struct gm_opcase {
 /* The i-th case; false past the last. */
 bool gm_opcase_at(size_t i, gm_opcase *out);
 size_t gm_opcase_n(void);
+/* One case for each family and type: its last shape and number of rows, uniform inputs. */
+bool gm_opcase_main(size_t i, gm_opcase *out);
+/* "matmul", "layer". */
+const char *gm_opcase_name(const gm_opcase *c);
 
 /* How a case is run. */
 typedef struct gm_opcheck_target {
     const gm_backend_ops *ops;
     gm_backend_cfg cfg;
+    gm_backend *be; /* an open one to be run on, which stays open; NULL: opens one with cfg */
     uint32_t chunk; /* rows a step; 0: all at once */
     bool fresh;     /* judge the first steps after loading; else the same steps were taken before,
                        with spoilt rows, so that weights have settled and old values show */

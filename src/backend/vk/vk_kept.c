@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* One file a device and driver, so that the folder does not grow: a new driver or build replaces
+ * what the old one left, which is of no use to it. It is written when the device is closed, if the
+ * driver compiled what it had not in its cache. Two that close at once write the same; the last
+ * stays. */
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/vk/vk.h"
+#include "base/hash.h"
+#include "base/keptfile.h"
+#include "base/mem.h"
+#include "base/strbuf.h"
+
+/* Everything that a compiled pipeline depends on. */
+static uint64_t key_of(const gm_vk_dev *d)
+{
+    const VkPhysicalDeviceProperties *const p = &d->props;
+    const uint32_t numbers[] = {p->vendorID, p->deviceID, p->driverVersion, d->driver_id};
+    uint64_t key = gm_hash(p->pipelineCacheUUID, sizeof p->pipelineCacheUUID, 0);
+    key = gm_hash(numbers, sizeof numbers, key);
+    key = gm_hash(d->driver, strlen(d->driver), key);
+    for (uint32_t i = 0; i < gm_vk_n_shaders; i++) {
+        const gm_vk_shader *const s = &gm_vk_shaders[i];
+        key = gm_hash(s->name, strlen(s->name), key);
+        key = gm_hash(s->words, s->n_words * sizeof *s->words, key);
+    }
+    return key;
+}
+
+static gm_status path_of(const gm_backend *be, gm_strbuf *path)
+{
+    gm_strbuf_printf(path, "%s/%s.pipelines", be->kept.dir, be->kept.id);
+    return gm_strbuf_status(path, NULL);
+}
+
+/* Finds the file's bytes, if there are any to use; a file that is wrong is removed. */
+static void read_file(gm_backend *be, gm_keptfile *file)
+{
+    gm_strbuf path = {0};
+    if (path_of(be, &path) == GM_OK) {
+        const char *const wrong = gm_keptfile_open(file, path.p, be->kept.key);
+        if (wrong) {
+            gm_note_tell(&be->kept.note, "%.300s was dropped: %s", path.p, wrong);
+            unlink(path.p);
+        }
+    }
+    gm_strbuf_deinit(&path);
+}
+
+gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err)
+{
+    const VkPhysicalDeviceProperties *const p = &be->dev.props;
+    gm_keptfile file = {0};
+    be->kept = (gm_vk_kept){.dir = cfg->dir, .note = cfg->note, .key = key_of(&be->dev)};
+    snprintf(be->kept.id, sizeof be->kept.id, "vulkan-%04x-%04x-%u", p->vendorID, p->deviceID,
+             (unsigned)be->dev.driver_id);
+    if (be->kept.dir) read_file(be, &file);
+    if (file.data) be->kept.before = gm_hash(file.data, file.size, 0);
+    const gm_status status = gm_vk_pipes_init(&be->pipes, &be->dev, file.data, file.size, err);
+    gm_keptfile_close(&file);
+    return status;
+}
+
+static void write_file(gm_backend *be, const void *bytes, size_t size)
+{
+    gm_strbuf path = {0};
+    if (path_of(be, &path) == GM_OK) {
+        mkdir(be->kept.dir, 0700); /* a failure shows when the file is written */
+        const int os = gm_keptfile_write(path.p, be->kept.key, bytes, size);
+        if (os) gm_note_tell(&be->kept.note, "%.300s was not written: %s", path.p, strerror(os));
+    }
+    gm_strbuf_deinit(&path);
+}
+
+/* Drivers that do not tell what they found in the cache are judged by what it has become. */
+void gm_vk_kept_save(gm_backend *be)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    if (!be->kept.dir || !be->pipes.is_new) return;
+    if (gm_vk_pipes_save(&be->pipes, &bytes, &size, NULL) != GM_OK) return;
+    if (gm_hash(bytes, size, 0) != be->kept.before) write_file(be, bytes, size);
+    gm_mem_free(bytes);
+}
