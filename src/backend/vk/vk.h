@@ -15,6 +15,7 @@
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
  *     vk_share.c     memory that execs have in common
  *     vk_shape.c     which kernel a product gets
+ *     vk_tune.c      what suits the device
  *     vk_run.c       a step goes in, answers come out
  *     vk_prof.c      how long each kernel takes
  *     vk_roof.c      how fast memory is
@@ -33,8 +34,21 @@ typedef struct gm_vk_kept {
     uint64_t before; /* hash of what was read       */
 } gm_vk_kept;
 
+/* What suits a device, among kernels that give the same bits but for half_from. */
+typedef struct gm_vk_tuning {
+    uint32_t subgroup;           /* lanes of a subgroup, where a kernel asks for it              */
+    uint32_t max_shared;         /* bytes of shared memory that a workgroup may have             */
+    uint32_t words_under_way;    /* that a lane of a product of few columns has asked for        */
+    uint32_t matrix_depth;       /* of cooperative matrices of bytes, 0: there are none          */
+    uint32_t row_bits, col_bits; /* how their results lie in lanes: inc/mma.glsl                 */
+    uint32_t tile_from;          /* columns from which products go by tiles                      */
+    uint32_t tile_m, tile_n;     /* tiles of a workgroup, of rows and of columns                 */
+    uint32_t half_from;          /* rows from which products are of float16: others bits         */
+} gm_vk_tuning;
+
 struct gm_backend {
     gm_vk_dev dev;
+    gm_vk_tuning tuning;
     gm_vk_pipes pipes;
     gm_vk_kept kept;
     gm_workers *workers;
@@ -93,10 +107,11 @@ typedef struct gm_vk_grid {
     uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits, 0: none does */
 } gm_vk_grid;
 
-#define GM_VK_GRIDS      32
-#define GM_VK_SPLIT_ROWS 8 /* most rows for which each split of attention is a workgroup */
-#define GM_VK_TAIL_ROWS  2 /* most rows whose norms the product's last workgroup does   */
-#define GM_VK_TURNS_SIZE (2 * 8 * 512) /* bytes before the ops' constants */
+#define GM_VK_GRIDS       32
+#define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
+#define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
+#define GM_VK_TAIL_ROWS   2 /* most rows whose norms the product's last workgroup does   */
+#define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes before the ops' constants */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
  * parts: a desktop gets its turn in between, and whoever cancels need not wait for the end. A piece has
@@ -157,6 +172,8 @@ void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
 
 /* Words that a lane holds of a block of 32 weights, as it was read; 0 for plain floats. */
 uint32_t gm_vk_block_words(gm_qtype type);
+/* Whether the halves of a block of 32 have scales of their own. */
+bool gm_vk_two_scales(gm_qtype type);
 
 /* vk_kept.c: opens the pipelines with what the device's file has, and writes them there if there
  * is something new. Only the first can fail, and never because of the file. */
@@ -185,7 +202,8 @@ gm_status gm_vk_kv_copy(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_
 /* The padded length of a head's row in the cache. */
 uint32_t gm_vk_kv_dim(const gm_kv_desc *d);
 
-/* vk_shape.c: the constants of a product's pipeline, in the manifest's order. */
+/* vk_shape.c: which kernel a product gets. The constants of matmul and matmul_float, in the manifest's
+ * order: */
 enum {
     GM_VK_MM_LANES,
     GM_VK_MM_ROWS,
@@ -195,19 +213,27 @@ enum {
     GM_VK_MM_TILE,
     GM_VK_MM_PLANES,
     GM_VK_MM_COL_GROUPS,
+    GM_VK_MM_NORM,
     GM_VK_MM_BLOCKS,
 };
 typedef struct gm_vk_product {
     uint32_t columns;  /* of activations, each plane one          */
     uint32_t planes;   /* 1, or 2 where rows are rounded twice    */
     uint32_t n_blocks; /* of a row of weights; 0 for plain floats */
-    uint32_t words;    /* of a block: gm_vk_block_words            */
+    uint32_t words;    /* of a block: gm_vk_block_words           */
+    bool two_scales;   /* in a block: gm_vk_two_scales            */
     uint32_t after;    /* GM_VK_AFTER_* or 0                      */
+    uint32_t n_normed; /* values of a row that is normed after    */
 } gm_vk_product;
-void gm_vk_shape_product(const gm_vk_product *p, uint32_t spec[GM_VK_SPECS]);
-/* Rows of weights and rows of the input that a workgroup of such a pipeline takes. */
-uint32_t gm_vk_shape_rows(const uint32_t spec[GM_VK_SPECS]);
-uint32_t gm_vk_shape_columns(const uint32_t spec[GM_VK_SPECS]);
+typedef struct gm_vk_cut {
+    const char *pipeline;
+    uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
+    uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
+} gm_vk_cut;
+void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
+
+/* vk_tune.c: fills be->tuning for the device that is open. */
+gm_status gm_vk_tune(gm_backend *be, gm_err *err);
 
 /* vk_share.c: memory of steps, which all execs use in turn. */
 typedef enum gm_vk_share {
@@ -232,6 +258,8 @@ void gm_vk_share_release(gm_backend *be, gm_vk_buf *b);
 
 /* vk_values.c: finds a place for every value and for scratch; fills ex->values. */
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
+/* Whether the splits of an attention are workgroups of their own; else one walks them. */
+bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op);
 
 /* vk_lower.c, vk_run.c */
 gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,

@@ -220,6 +220,35 @@ static gm_status find_queue(gm_vk_dev *d, gm_err *err)
     return GM_OK;
 }
 
+static bool is_matrix(const VkCooperativeMatrixPropertiesKHR *m, VkComponentTypeKHR in,
+                      VkComponentTypeKHR out)
+{
+    return m->AType == in && m->BType == in && m->CType == out && m->ResultType == out &&
+           m->MSize == 16 && m->NSize == 16 && m->scope == VK_SCOPE_SUBGROUP_KHR &&
+           !m->saturatingAccumulation;
+}
+
+/* Which cooperative matrices of 16 rows by 16 columns a subgroup has. */
+static void find_matrices(gm_vk_dev *d)
+{
+    VkCooperativeMatrixPropertiesKHR all[64];
+    uint32_t n = sizeof all / sizeof *all;
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = (VkCooperativeMatrixPropertiesKHR){
+            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
+    const VkResult r = PROC(d, vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(d->phys, &n, all);
+    if (r != VK_SUCCESS && r != VK_INCOMPLETE) return;
+    for (uint32_t i = 0; i < n; i++) {
+        const VkCooperativeMatrixPropertiesKHR *const m = &all[i];
+        if (is_matrix(m, VK_COMPONENT_TYPE_FLOAT16_KHR, VK_COMPONENT_TYPE_FLOAT32_KHR) &&
+            m->KSize == 16)
+            d->has_halves = true;
+        if (is_matrix(m, VK_COMPONENT_TYPE_SINT8_KHR, VK_COMPONENT_TYPE_SINT32_KHR) &&
+            (m->KSize == 16 || m->KSize == 32) && m->KSize > d->matrix_depth)
+            d->matrix_depth = m->KSize;
+    }
+}
+
 static gm_status device_open(gm_vk_dev *d, gm_err *err)
 {
     static const char *const matrix_name = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
@@ -263,7 +292,9 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
     d->vk.vkGetDeviceQueue(d->device, d->family, 0, &d->queue);
     d->needs = GM_VK_NEEDS_INT_DOT8 | (have.f12.shaderFloat16 ? GM_VK_NEEDS_F16 : 0);
     d->has_matrix = have.matrix.cooperativeMatrix;
-    if (d->has_matrix) d->needs |= GM_VK_NEEDS_COOPMAT_F16 | GM_VK_NEEDS_COOPMAT_I8;
+    if (d->has_matrix && have.f12.shaderInt8 && have.f12.shaderFloat16) find_matrices(d);
+    if (d->has_halves) d->needs |= GM_VK_NEEDS_COOPMAT_F16;
+    if (d->matrix_depth) d->needs |= GM_VK_NEEDS_COOPMAT_I8;
     return GM_OK;
 }
 

@@ -8,7 +8,7 @@
 #include "backend/vk/vk.h"
 
 /* The kernels of each op, best first: the first whose needs the device meets is taken. It shows what
- * vk_lower.c asks for by name: change both. */
+ * vk_lower.c and vk_shape.c ask for by name: change all. */
 #define CHOICES 2
 typedef struct choice {
     const char *op;
@@ -18,6 +18,8 @@ typedef struct choice {
 static const choice choices[] = {
     {"input_rows", {"embed"}},
     {"matmul, gate_up_gelu of quantised weights", {"matmul"}},
+    {"the same, of 17 columns and more", {"matmul_mma", "matmul"}},
+    {"the same, of 65 rows and more", {"matmul_half", "matmul"}},
     {"matmul, gate_up_gelu of floats", {"matmul_float"}},
     {"norm, norm_add", {"norm"}},
     {"norm_rope, cache", {"rope"}},

@@ -54,6 +54,11 @@ uint32_t gm_vk_block_words(gm_qtype type)
     return l ? l->code_bits + l->high_bits + 1u + (l->super_bytes > 0) : 0;
 }
 
+bool gm_vk_two_scales(gm_qtype type)
+{
+    return type == GM_QTYPE_Q2_K || type == GM_QTYPE_Q3_K || type == GM_QTYPE_Q6_K;
+}
+
 #define BAND  16u  /* rows of quantised weights that lie together                */
 #define CHUNK 128u /* columns of plain floats that are laid out together */
 

@@ -43,6 +43,7 @@ typedef struct draft {
     const char *pipeline;
     int32_t type;
     uint32_t spec[GM_VK_SPECS];
+    uint32_t rows, columns; /* of a product, that a workgroup takes */
     gm_vk_dispatch d;
 } draft;
 
@@ -225,6 +226,7 @@ static gm_status lower_norms(lowering *l, const norms *n)
     }
     t.spec[0] = push.n_cols > 4 * LANES_ROW ? 512 : LANES_ROW;
     t.spec[1] = (push.n_cols + 4 * t.spec[0] - 1) / (4 * t.spec[0]);
+    t.spec[2] = push.n_cols % 4 == 0;
     t.d.grid[0] = rows_of(l, out);
     if (push.flags & GM_VK_ROWS_OUT)
         GM_TRY(bring_grid(l, &t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_X}));
@@ -291,16 +293,23 @@ static gm_status lower_output(lowering *l, const gm_op *op)
 static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *w, uint32_t after,
                            struct gm_vk_matmul *push)
 {
-    const uint32_t n_int8 = op->num.act[0], planes = n_int8 ? n_int8 : 1;
     const gm_val in = op->in[0];
-    draft t = draft_of(n_int8 ? "matmul" : "matmul_float", (int32_t)w->type->id);
+    const uint32_t n_int8 = op->num.act[0], planes = n_int8 ? n_int8 : 1;
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
     const gm_vk_product shape = {.columns = rows_of(l, in) * planes,
                                  .planes = planes,
                                  .n_blocks = n_int8 ? n_cols / GM_VK_BLOCK : 0,
                                  .words = gm_vk_block_words(w->type->id),
-                                 .after = after};
-    gm_vk_shape_product(&shape, t.spec);
+                                 .two_scales = gm_vk_two_scales(w->type->id),
+                                 .after = after,
+                                 .n_normed =
+                                     after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0};
+    gm_vk_cut cut;
+    gm_vk_cut_product(&l->ex->be->tuning, &shape, &cut);
+    draft t = draft_of(cut.pipeline, (int32_t)w->type->id);
+    memcpy(t.spec, cut.spec, sizeof t.spec);
+    t.rows = cut.rows;
+    t.columns = cut.columns;
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -319,7 +328,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
 static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
                              struct gm_vk_matmul *push)
 {
-    const uint32_t columns = gm_vk_shape_columns(t->spec), rows = rows_of(l, in);
+    const uint32_t columns = t->columns, rows = rows_of(l, in);
     push->side = rows > 3 * columns ? 2 : rows > columns ? 1 : 0;
     for (int i = 0; i < 3; i++)
         t->d.work += (double)rows * push->n_cols * push->n_rows[i];
@@ -334,7 +343,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
     struct gm_vk_matmul push;
     draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]],
                             after ? GM_VK_AFTER_NORM : 0, &push);
-    const uint32_t per = gm_vk_shape_rows(t.spec);
+    const uint32_t per = t.rows;
     uint32_t wgs = 0;
     for (uint32_t i = 0; i < n; i++) {
         push.w[i] = l->ex->w->addr[ops[i].weight[0]];
@@ -377,7 +386,7 @@ static gm_status lower_mixed_gate(lowering *l, const gm_op *op)
         gm_op one = *op;
         one.num.act[0] = op->num.act[i];
         draft t = product_draft(l, &one, &l->p->weights.at[op->weight[i]], 0, &push);
-        const uint32_t per = gm_vk_shape_rows(t.spec);
+        const uint32_t per = t.rows;
         push.w[0] = l->ex->w->addr[op->weight[i]];
         push.dst[0] = l->ex->wide[i];
         push.n_rows[0] = cols;
@@ -405,7 +414,7 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     struct gm_vk_matmul push;
     draft t = product_draft(l, op, gate, GM_VK_AFTER_GELU, &push);
     const gm_vk_value *const out = &l->ex->values[op->out];
-    const uint32_t per = gm_vk_shape_rows(t.spec), rows = l->p->vals[op->out].cols;
+    const uint32_t per = t.rows, rows = l->p->vals[op->out].cols;
     push.w[0] = l->ex->w->addr[op->weight[0]];
     push.w[1] = l->ex->w->addr[op->weight[1]];
     push.n_rows[0] = push.n_rows[1] = rows;
@@ -522,7 +531,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
     GM_TRY(needs_kv(l));
     const gm_kv_desc *const d = &ex->kv->slots.desc;
     const gm_vk_value *const out = &ex->values[op->out];
-    const bool walk = ex->bucket.rows > GM_VK_SPLIT_ROWS, rounds = op->attn.head_dim % 32 == 0;
+    const bool walk = !gm_vk_splits_attention(ex, op), rounds = op->attn.head_dim % 32 == 0;
     draft t = draft_of("attend", GM_VK_NO_TYPE);
     struct gm_vk_attend push = {
         .head = step_at(l, 0),

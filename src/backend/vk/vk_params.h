@@ -27,6 +27,10 @@
 #define GM_VK_SPLIT 128 /* keys that one workgroup of attention sees        */
 #define GM_VK_PAGE  32  /* cells of a page                                  */
 
+/* Activations of prompts are float16, times a power of two, and back. */
+#define GM_VK_HALF_UP   0.0625
+#define GM_VK_HALF_DOWN 16.0
+
 /* A row of int8 that is rounded twice has what the first rounding left `plane` blocks behind, in a
  * plane of its own; plane is 0 where a row is rounded once. */
 
@@ -166,6 +170,10 @@ struct gm_vk_draw_params {
     GM_ADDR answers;
     GM_U32 n_vocab, max_bias, mask_words;
     GM_U32 pad;
+};
+
+struct gm_vk_places {
+    GM_ADDR dst; /* [lanes of a subgroup, 256 / lanes] */
 };
 
 struct gm_vk_roof {

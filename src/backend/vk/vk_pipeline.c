@@ -104,10 +104,16 @@ static VkResult compile(gm_vk_pipes *p, gm_vk_pipe *pipe, bool *hit)
         .pipelineStageCreationFeedbackCount = 1,
         .pPipelineStageCreationFeedbacks = &stage,
     };
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
+    for (uint32_t i = 0; i < s->n_spec && d->subgroup_min != d->subgroup_max; i++) {
+        if (strcmp(s->spec[i].name, "SUBGROUP") == 0) size.requiredSubgroupSize = pipe->spec[i];
+    }
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .pNext = &feedback,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .pNext = size.requiredSubgroupSize ? &size : NULL,
                   .flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .pName = "main",

@@ -138,6 +138,18 @@ static gm_status place_groups(placer *pl, gm_err *err)
     return GM_OK;
 }
 
+static uint64_t parts_size(const gm_exec *ex, const gm_op *op)
+{
+    const gm_kv_desc *const d = &ex->kv->slots.desc;
+    const uint64_t splits = (d->table_len * GM_PAGE_LEN + GM_VK_SPLIT - 1) / GM_VK_SPLIT;
+    return ex->bucket.rows * splits * op->attn.n_head * (gm_vk_kv_dim(d) + 2ull) * 4;
+}
+
+bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op)
+{
+    return ex->bucket.rows <= GM_VK_SPLIT_ROWS && parts_size(ex, op) <= GM_VK_SPLIT_BYTES;
+}
+
 /* Scratch of single kernels: partial attention, adjusted logits, the two sides of a mixed gate. */
 static gm_status place_scratch(placer *pl, gm_err *err)
 {
@@ -149,12 +161,8 @@ static gm_status place_scratch(placer *pl, gm_err *err)
         const gm_op *const op = &p->ops[i];
         const uint64_t rows = ex->bucket.rows;
         if (op->kind == GM_OP_ATTEND && ex->kv) {
-            const uint32_t table = ex->kv->slots.desc.table_len * GM_PAGE_LEN;
-            const uint64_t splits = (table + GM_VK_SPLIT - 1) / GM_VK_SPLIT;
-            const uint64_t one = op->attn.n_head * (gm_vk_kv_dim(&ex->kv->slots.desc) + 2ull) * 4;
-            if (rows <= GM_VK_SPLIT_ROWS && rows * splits * one > parts)
-                parts = rows * splits * one;
-            const uint64_t counters = rows * op->attn.n_kv_head * 4;
+            const uint64_t size = parts_size(ex, op), counters = rows * op->attn.n_kv_head * 4;
+            if (gm_vk_splits_attention(ex, op) && size > parts) parts = size;
             if (counters > pl->arrived) pl->arrived = counters;
         }
         if (op->kind == GM_OP_DRAW) adjusted = ex->bucket.outs * 4ull * p->vals[op->in[0]].cols;

@@ -39,7 +39,7 @@ layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Tur
 
 void fold_begin()
 {
-    for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x)
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x)
         whole[i] = 0;
     if (gl_LocalInvocationIndex < E) {
         whole_max[gl_LocalInvocationIndex] = NEGATIVE_INF;
@@ -51,7 +51,7 @@ void fold_begin()
 // Adds the split in `part` to the whole of heads that see something of it.
 void fold()
 {
-    for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x) {
         if (part_sum[i / DIM] == 0) continue;
         const float m = max(whole_max[i / DIM], part_max[i / DIM]);
         precise const float sum = whole[i] * gm_exp(whole_max[i / DIM] - m) +
@@ -76,7 +76,7 @@ void put(uint t, uint row)
     const uint first = row * p.n_head * p.head_dim + gl_WorkGroupID.x * G * p.head_dim;
     const uint n = G * p.head_dim;
     const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-    for (uint i = lane * 4; i < n; i += gl_WorkGroupSize.x * 4) {
+    [[dont_unroll]] for (uint i = lane * 4; i < n; i += gl_WorkGroupSize.x * 4) {
         vec4 x = vec4(0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
             const uint e = t * G + (i + j) / p.head_dim, d = (i + j) % p.head_dim;
@@ -97,7 +97,7 @@ uint part_at(uint row, uint s)
 
 void part_save(uint at)
 {
-    for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
         CF1(p.parts).v[at + 2 * G + i] = part[i];
     if (gl_LocalInvocationIndex < G) {
         CF1(p.parts).v[at + gl_LocalInvocationIndex] = part_max[gl_LocalInvocationIndex];
@@ -107,7 +107,7 @@ void part_save(uint at)
 
 void part_restore(uint at)
 {
-    for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
         part[i] = CF1(p.parts).v[at + 2 * G + i];
     if (gl_LocalInvocationIndex < G) {
         part_max[gl_LocalInvocationIndex] = CF1(p.parts).v[at + gl_LocalInvocationIndex];
@@ -159,15 +159,13 @@ bool attend_split(uint i, uint mine)
     if (mine >= n_splits) return false;
     if (TURN == 1) turn(Rows(p.rows).v[i], mine, s_first, n_splits);
     split(run, s_first + mine);
-    if (n_splits == 1) {
-        fold();
-        return true;
+    if (n_splits > 1) {
+        part_save(part_at(i, mine));
+        const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
+        if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
     }
-    part_save(part_at(i, mine));
-    const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
-    if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
-    for (uint s = 0; s < n_splits; s++) {
-        part_restore(part_at(i, s));
+    [[dont_unroll]] for (uint s = 0; s < n_splits; s++) {
+        if (n_splits > 1) part_restore(part_at(i, s));
         fold();
     }
     return true;
@@ -178,7 +176,7 @@ void main()
     const uint i = gl_WorkGroupID.z * T, n_rows = rows_in_step(p.head, p.flags);
     if (i >= n_rows) return;
     const uint n = min(n_rows - i, T);
-    for (uint e = 0; e < n * G; e++) {
+    [[dont_unroll]] for (uint e = 0; e < n * G; e++) {
         const uint head = ((i + e / G) * p.n_kv_head + gl_WorkGroupID.x) * G + e % G;
         head_read(e, p.q, head * p.head_dim, p.head_dim);
     }

@@ -14,26 +14,23 @@
 #include "inc/weights.glsl"
 #include "inc/product.glsl"
 
-// One block of a row with one column's: dx * (d * S - dmin * M).
-float term(Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
+// Adds one block of a row with one column's to a sum: inc/weights.glsl has the law.
+float add_block(float sum, Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
 {
-    int s0 = 0, s1 = 0;
+    int s[2] = int[2](0, 0);
     [[unroll]] for (int i = 0; i < 4; i++) {
-        s0 += dot4(int(w[i]), x0[i]);
-        s1 += dot4(int(w[i + 4]), x1[i]);
+        s[0] += dot4(int(w[i]), x0[i]);
+        s[1] += dot4(int(w[i + 4]), x1[i]);
     }
-    const ivec2 sums = ivec2(bitfieldExtract(int(meta.y), 0, 16), int(meta.y) >> 16);
-    const ivec2 sc = block_sc(raw);
-    const int s = sc.x * (s0 - ZERO * sums.x) + sc.y * (s1 - ZERO * sums.y);
-    const vec2 d = block_d(raw);
-#if HAS_MIN
-    const ivec2 m = block_min(raw);
-    precise const float t = d.x * float(s) - d.y * float(m.x * sums.x + m.y * sums.y);
-#else
-    precise const float t = d.x * float(s);
-#endif
-    precise const float scaled = uintBitsToFloat(meta.x) * t;
-    return scaled;
+    const float dx = uintBitsToFloat(meta.x);
+    const ivec2 of_x = ivec2(bitfieldExtract(int(meta.y), 0, 16), int(meta.y) >> 16);
+    const vec2 d = block_scales(raw), m = block_mins(raw);
+    [[unroll]] for (uint k = 0; k < PIECES; k++) {
+        const int of_piece = PIECES == 2 ? of_x[k] : of_x.x + of_x.y;
+        const int dot = (PIECES == 2 ? s[k] : s[0] + s[1]) - ZERO * of_piece;
+        sum = add_piece(sum, d[k], m[k], dx, float(dot), float(of_piece));
+    }
+    return sum;
 }
 
 layout(constant_id = ID_BLOCKS) const uint BLOCKS = 8; // of a column, whole rounds of U
@@ -68,10 +65,8 @@ void use(uint u, uint at, uint round, uint n_blocks)
         const uint i = (group_of() % CG * NC + c) * BLOCKS + at + lane_of();
         const ivec4 x0 = ivec4(low[i]), x1 = ivec4(high[i]);
         const uvec2 meta = column_meta[i];
-        [[unroll]] for (uint s = 0; s < NS; s++) {
-            precise const float sum = acc[s * NC + c] + term(come[s], w[s], x0, x1, meta);
-            acc[s * NC + c] = sum;
-        }
+        [[unroll]] for (uint s = 0; s < NS; s++)
+            acc[s * NC + c] = add_block(acc[s * NC + c], come[s], w[s], x0, x1, meta);
     }
 }
 
@@ -93,7 +88,7 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 void main()
 {
     uint row_first;
-    const uint m = matrix_of(row_first);
+    const uint m = rows_mine(row_first);
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
     const uint col_first = col_tile() * CG * N_OUT;
     if (col_first >= n) return;

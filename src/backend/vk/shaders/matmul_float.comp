@@ -12,7 +12,7 @@
 void main()
 {
     uint row_first;
-    const uint m = matrix_of(row_first);
+    const uint m = rows_mine(row_first);
     const uint n = rows_in_step(p.head, p.flags), n_chunks = floats_chunks(p.n_cols);
     const uint col_first = col_tile() * CG * NC, lane = lane_of();
     const uint col_mine = col_first + group_of() % CG * NC;

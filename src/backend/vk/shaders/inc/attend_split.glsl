@@ -35,11 +35,11 @@ bool sees(Run run, uint row, uint pos)
 void scores(Run run, Part s)
 {
     const uint lane = lane_of(), n_groups = groups(), units = DIM / 8;
-    for (uint k = s.lo + group_of(); k <= s.hi; k += n_groups * KEYS) {
+    [[dont_unroll]] for (uint k = s.lo + group_of(); k <= s.hi; k += n_groups * KEYS) {
         float dots[KEYS * E];
         [[unroll]] for (uint i = 0; i < KEYS * E; i++)
             dots[i] = 0;
-        for (uint u = lane; u < units; u += 8) {
+        [[dont_unroll]] for (uint u = lane; u < units; u += 8) {
             float x[KEYS][8];
             [[unroll]] for (uint i = 0; i < KEYS; i++) {
                 const uint pos = s.base + min(k + i * n_groups, s.hi);
@@ -70,12 +70,12 @@ void scores(Run run, Part s)
 void soften(Part s)
 {
     const uint begin = s.lo - s.lo % gl_SubgroupSize + gl_SubgroupInvocationID;
-    for (uint e = gl_SubgroupID; e < E; e += gl_NumSubgroups) {
+    [[dont_unroll]] for (uint e = gl_SubgroupID; e < E; e += gl_NumSubgroups) {
         float m = NEGATIVE_INF, sum = 0;
-        for (uint t = begin; t <= s.hi; t += gl_SubgroupSize)
+        [[dont_unroll]] for (uint t = begin; t <= s.hi; t += gl_SubgroupSize)
             if (t >= s.lo) m = max(m, weight[e * GM_VK_SPLIT + t]);
         m = subgroupMax(m);
-        for (uint t = begin; t <= s.hi; t += gl_SubgroupSize) {
+        [[dont_unroll]] for (uint t = begin; t <= s.hi; t += gl_SubgroupSize) {
             if (t < s.lo) continue;
             const float w = m == NEGATIVE_INF ? 0 : gm_exp(weight[e * GM_VK_SPLIT + t] - m);
             weight[e * GM_VK_SPLIT + t] = w;
@@ -98,7 +98,7 @@ void mix(Part s)
     float sums[E * 8];
     [[unroll]] for (uint i = 0; i < E * 8; i++)
         sums[i] = 0;
-    for (uint k = s.lo - s.lo % n_sets + set; k <= s.hi && set < n_sets; k += n_sets * KEYS) {
+    [[dont_unroll]] for (uint k = s.lo - s.lo % n_sets + set; k <= s.hi && set < n_sets; k += n_sets * KEYS) {
         float x[KEYS][8];
         [[unroll]] for (uint i = 0; i < KEYS; i++) {
             const uint pos = s.base + clamp(k + i * n_sets, s.lo, s.hi);
@@ -122,9 +122,9 @@ void mix(Part s)
                 piece[set * DIM + unit * 8 + j] = sums[e * 8 + j];
         }
         barrier();
-        for (uint d = gl_LocalInvocationIndex; d < DIM; d += gl_WorkGroupSize.x) {
+        [[dont_unroll]] for (uint d = gl_LocalInvocationIndex; d < DIM; d += gl_WorkGroupSize.x) {
             float sum = piece[d];
-            for (uint i = 1; i < n_sets; i++)
+            [[dont_unroll]] for (uint i = 1; i < n_sets; i++)
                 sum += piece[i * DIM + d];
             part[e * DIM + d] = sum;
         }

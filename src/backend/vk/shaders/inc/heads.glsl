@@ -11,7 +11,7 @@ shared float head_up[HEADS]; // factors of the norms
 // Reads the head that begins at float `from` as head h.
 void head_read(uint h, uint64_t src, uint from, uint len)
 {
-    for (uint i = gl_LocalInvocationIndex; i < DIM; i += gl_WorkGroupSize.x)
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < DIM; i += gl_WorkGroupSize.x)
         heads[h * DIM + i] = i < len ? F1(src).v[from + i] : 0;
 }
 
@@ -20,7 +20,7 @@ void head_read(uint h, uint64_t src, uint from, uint len)
 void heads_turn(gm_vk_turn t, uint n, uint n_q, uint len, uint pos)
 {
     barrier();
-    for (uint h = group_of(); h < n; h += groups()) {
+    [[dont_unroll]] for (uint h = group_of(); h < n; h += groups()) {
         precise float sum = 0;
         for (uint i = lane_of(); i < len; i += 8)
             sum = sum + heads[h * DIM + i] * heads[h * DIM + i];
@@ -29,7 +29,7 @@ void heads_turn(gm_vk_turn t, uint n, uint n_q, uint len, uint pos)
     }
     barrier();
     const uint half_len = len / 2;
-    for (uint j = gl_LocalInvocationIndex; j < n * half_len; j += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint j = gl_LocalInvocationIndex; j < n * half_len; j += gl_WorkGroupSize.x) {
         const uint h = j / half_len, i = j % half_len, at = h * DIM + i;
         const uint64_t weight = h < n_q ? t.q_norm : t.k_norm;
         const float w0 = F1(weight).v[i], w1 = F1(weight).v[i + half_len];
@@ -46,13 +46,13 @@ void heads_turn(gm_vk_turn t, uint n, uint n_q, uint len, uint pos)
 
 void store_f32(uint first, uint64_t base, uint cell, uint units)
 {
-    for (uint i = gl_LocalInvocationIndex; i < units * 8; i += gl_WorkGroupSize.x)
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < units * 8; i += gl_WorkGroupSize.x)
         CF1(base).v[cell * units * 8 + i] = heads[first + i];
 }
 
 void store_f16(uint first, uint64_t base, uint cell, uint units)
 {
-    for (uint i = gl_LocalInvocationIndex; i < units * 4; i += gl_WorkGroupSize.x)
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < units * 4; i += gl_WorkGroupSize.x)
         CU1(base).v[cell * units * 4 + i] =
             gm_half(heads[first + 2 * i]) | gm_half(heads[first + 2 * i + 1]) << 16;
 }
@@ -60,9 +60,9 @@ void store_f16(uint first, uint64_t base, uint cell, uint units)
 void store_q8(uint first, uint64_t base, uint cell, uint units)
 {
     const uint n_words = units * 2; // of four values; eight words are a block
-    for (uint i = gl_LocalInvocationIndex; i < n_words; i += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < n_words; i += gl_WorkGroupSize.x) {
         float m = 0;
-        for (uint j = 0; j < 32; j++)
+        [[dont_unroll]] for (uint j = 0; j < 32; j++)
             m = magnitude(m, heads[first + i / 8 * 32 + j]);
         const vec2 scale = quantise_scales(m);
         const uint at = first + 4 * i;

@@ -6,16 +6,24 @@
 // Rows pass from workgroup to workgroup here, hence coherent memory.
 #include "inc/groups.glsl"
 
+layout(constant_id = ID_ROUNDS) const uint ROUNDS = 1; // of four values a lane that a row takes
+
 #define NORM_SUMS  64
 #define NORM_SPAN  (NORM_SUMS * GM_VK_BLOCK)
 #define NORM_TURNS (NORM_SUMS / groups()) // of a workgroup in a pass
 
 shared float norm_sums[NORM_SUMS];
 
-// Rows of whole vec4s are read and written as such.
+// Rows of whole vec4s (NORM_WHOLE) are read and written as such.
+#ifdef ID_WHOLE
+layout(constant_id = ID_WHOLE) const uint NORM_WHOLE = 1;
+#else
+#define NORM_WHOLE 1
+#endif
+
 vec4 norm_load(uint64_t base, uint n_cols, uint row, uint i)
 {
-    if (n_cols % 4 == 0) return i < n_cols ? CF4(base).v[(row * n_cols + i) / 4] : vec4(0);
+    if (NORM_WHOLE == 1) return i < n_cols ? CF4(base).v[(row * n_cols + i) / 4] : vec4(0);
     vec4 x = vec4(0);
     [[unroll]] for (uint j = 0; j < 4; j++)
         if (i + j < n_cols) x[j] = CF1(base).v[row * n_cols + i + j];
@@ -24,7 +32,7 @@ vec4 norm_load(uint64_t base, uint n_cols, uint row, uint i)
 
 void norm_store(uint64_t base, uint n_cols, uint row, uint i, vec4 x)
 {
-    if (n_cols % 4 == 0) {
+    if (NORM_WHOLE == 1) {
         if (i < n_cols) CF4(base).v[(row * n_cols + i) / 4] = x;
         return;
     }
@@ -69,4 +77,52 @@ vec4 norm_added(vec4 x, vec4 y)
 {
     precise const vec4 v = x + y;
     return v;
+}
+
+float norm_factor_of(vec4 v[ROUNDS], uint n_cols, float eps)
+{
+    float sums[NORM_SUMS / 2];
+    [[unroll]] for (uint t = 0; t < NORM_TURNS; t++)
+        sums[t] = 0;
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++)
+        sums[k % NORM_TURNS] = norm_square(sums[k % NORM_TURNS], v[k]);
+    return norm_factor(sums, n_cols, eps);
+}
+
+// Row `from` of x and y becomes row i of what is written.
+void norm_row(gm_vk_norms n, uint64_t y, uint n_cols, uint from, uint i)
+{
+    const bool add = n.w1 != 0, next = n.w2 != 0;
+
+    // Everything is asked for at once: there is one wait for memory, not one before each sum.
+    vec4 v[ROUNDS], x[ROUNDS], w1[ROUNDS], w2[ROUNDS];
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
+        v[k] = norm_load(add ? y : n.x, n_cols, from, norm_place(k));
+        if (add) {
+            x[k] = norm_load(n.x, n_cols, from, norm_place(k));
+            w1[k] = norm_load(n.w1, n_cols, 0, norm_place(k));
+        }
+        if (next) w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
+    }
+    if (add) {
+        const float up = norm_factor_of(v, n_cols, n.eps1);
+        [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
+            v[k] = norm_added(x[k], norm_scaled(v[k], up, w1[k], n.offset1));
+            if (n.dst != 0) norm_store(n.dst, n_cols, i, norm_place(k), v[k]);
+        }
+    }
+    if (!next) return;
+    const float up = norm_factor_of(v, n_cols, n.eps2);
+    // Rounding is long code, so it is there once: values move up to the first place.
+    [[dont_unroll]] for (uint k = 0; k < ROUNDS; k++) {
+        const uint at = norm_place(k);
+        const vec4 h = norm_scaled(v[0], up, w2[0], n.offset2);
+        if (n.h != 0) norm_store(n.h, n_cols, i, at, h);
+        if (n.q != 0)
+            quantise_lanes(h, n.q, n.meta, (i * n_cols + at) / GM_VK_BLOCK, n.plane, at < n_cols);
+        [[unroll]] for (uint j = 1; j < ROUNDS; j++) {
+            v[j - 1] = v[j];
+            w2[j - 1] = w2[j];
+        }
+    }
 }

@@ -116,9 +116,11 @@ vec4 quantise_once(vec4 x, uint64_t q, uint64_t meta, uint block, bool inside)
     return rest;
 }
 
-// The same, and where plane is not 0 what is left once more, that many blocks behind.
+// The same, and where plane is not 0 what is left once more, that many blocks behind. Once in the
+// code: a kernel that runs for microseconds waits for each instruction to be fetched.
 void quantise_lanes(vec4 x, uint64_t q, uint64_t meta, uint block, uint plane, bool inside)
 {
-    const vec4 rest = quantise_once(x, q, meta, block, inside);
-    if (plane != 0) quantise_once(rest, q, meta, block + plane, inside);
+    const uint n = plane != 0 ? 2 : 1;
+    [[dont_unroll]] for (uint i = 0; i < n; i++)
+        x = quantise_once(x, q, meta, block + i * plane, inside);
 }

@@ -136,6 +136,17 @@ Cursor cursor_at(uint n_blocks, uint row, uint b)
     return c;
 }
 
+// A cursor that is an even number of blocks further in the same eight.
+Cursor cursor_on(Cursor c, uint blocks)
+{
+    c.code += blocks * CODE_BYTES;
+    c.scale += SCALE_BYTES == 4 ? blocks * 4 : blocks * 2;
+#if HIGH_BYTES > 0
+    c.high += blocks * HIGH_BYTES;
+#endif
+    return c;
+}
+
 // Where a lane's word lies: what all lanes share comes first, so that it is added once.
 uint64_t place(uint64_t plane, uint round, uint bytes, uint lane)
 {
@@ -266,4 +277,31 @@ vec2 block_d(Raw r)
 #else
     return vec2(unpackHalf2x16(r.scale).x, 0);
 #endif
+}
+
+// What a block's one or two pieces are multiplied with, as floats; all of them are exact.
+#define PIECES (TWO_SCALES ? 2 : 1)
+
+vec2 block_scales(Raw r)
+{
+    return block_d(r).x * vec2(block_sc(r));
+}
+
+vec2 block_mins(Raw r)
+{
+    return block_d(r).y * vec2(block_min(r));
+}
+
+// The law of a product on a device: pieces of a block, in order, are added to one of the row's
+// running sums, each with one rounding where it is added. s is the dot product of codes less their
+// zero, of_x the sum of the activation's codes.
+float add_piece(float sum, float d, float m, float dx, float s, float of_x)
+{
+    precise const float scale = d * dx;
+    sum = fma(scale, s, sum);
+#if HAS_MIN
+    precise const float y = dx * of_x;
+    sum = fma(-m, y, sum);
+#endif
+    return sum;
 }

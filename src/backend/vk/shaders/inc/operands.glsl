@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+// What the workgroups of a product work on: tiles of columns times rows of one of up to three
+// matrices side by side, or of gate and up together.
+layout(constant_id = ID_AFTER) const uint AFTER = 0; // GM_VK_AFTER_*
+layout(constant_id = ID_PLANES) const uint PLANES = 1; // rows of int8 that stand for a column
+const uint GLU = AFTER == GM_VK_AFTER_GELU ? 1 : 0;
+const uint NM = 1 + GLU;
+
+layout(push_constant, std430) uniform Push { gm_vk_matmul p; };
+
+// The columns that this workgroup works on: neighbours read the same weights, and what is near in
+// time is still in the cache.
+uint col_tile()
+{
+    return (gl_WorkGroupID.y << p.side) + (gl_WorkGroupID.x & ((1u << p.side) - 1));
+}
+
+// The matrix that it works on, and its first row there; each workgroup has so many.
+uint matrix_of(uint rows_each, out uint row_first)
+{
+    uint wg = gl_WorkGroupID.x >> p.side, m = 0;
+    if (GLU == 0 && wg >= p.wg_end[1]) {
+        m = 2;
+        wg -= p.wg_end[1];
+    } else if (GLU == 0 && wg >= p.wg_end[0]) {
+        m = 1;
+        wg -= p.wg_end[0];
+    }
+    row_first = wg * rows_each;
+    return m;
+}
+
+// GeGLU's results lie in shared memory, [columns][outs], as tile[first + ..]: they are rounded, a
+// block of 32 rows of a column by a group at a time, and go to memory.
+#define put_rounded(tile, n_columns, outs, row_first, col_first, n)                              \
+    for (uint i = group_of(); i < (n_columns) * ((outs) / GM_VK_BLOCK); i += groups()) {          \
+        const uint c = i / ((outs) / GM_VK_BLOCK), at = i % ((outs) / GM_VK_BLOCK) * GM_VK_BLOCK; \
+        const uint from = c * (outs) + at + lane_of() * 4, row = row_first + at;                  \
+        const vec4 x = vec4(tile[from], tile[from + 1], tile[from + 2], tile[from + 3]);          \
+        const uint block = ((col_first + c) * p.n_rows[0] + row) / GM_VK_BLOCK;                   \
+        quantise_lanes(x, p.dst[1], p.dst[2], block, 0, col_first + c < n && row < p.n_rows[0]);  \
+    }

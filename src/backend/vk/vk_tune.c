@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* What suits the device. How the lanes of a subgroup hold the results of a cooperative matrix is no
+ * one's promise, and the kernel that scales them reads less if it knows: so it is looked at once, by
+ * a kernel that asks the device. */
+
+#include <string.h>
+
+#include "backend/vk/vk.h"
+
+/* The bits of a result's number that its row depends on, and those that its column does. */
+static void find_bits(const uint32_t *places, uint32_t lanes, gm_vk_tuning *out)
+{
+    const uint32_t each = 256 / lanes;
+    out->row_bits = out->col_bits = 0;
+    for (uint32_t i = 0; i < 256; i++) {
+        for (uint32_t bit = 1; bit < each; bit <<= 1) {
+            const uint32_t differs = places[i] ^ places[i ^ bit];
+            if (differs >> 4) out->row_bits |= bit;
+            if (differs & 15) out->col_bits |= bit;
+        }
+    }
+}
+
+static gm_status look_at_places(gm_backend *be, const gm_vk_buf *to, gm_err *err)
+{
+    const uint32_t spec[] = {be->tuning.subgroup, be->tuning.subgroup, be->tuning.matrix_depth, 31,
+                             31};
+    const struct gm_vk_places push = {to->addr};
+    gm_vk_dispatch d = {.indirect = -1, .grid = {1, 1, 1}, .n_push = sizeof push};
+    gm_vk_list list = {0};
+    const gm_vk_recording r = {.pipes = &be->pipes, .list = &list};
+    VkCommandBuffer cmd = NULL;
+    uint64_t value = 0;
+    gm_status status = GM_OK;
+    memcpy(d.push, &push, sizeof push);
+    GM_TRY(gm_vk_pipes_want(&be->pipes, "places", GM_VK_NO_TYPE, spec, &d.pipe, err));
+    GM_TRY(gm_vk_pipes_compile(&be->pipes, be->workers, err));
+    GM_TRY_DONE(gm_vk_list_add(&list, &d, err));
+    GM_TRY_DONE(gm_vk_record(&be->dev, &r, &cmd, err));
+    GM_TRY_DONE(gm_vk_submit(&be->dev, cmd, &value, err));
+    GM_TRY_DONE(gm_vk_wait(&be->dev, value, err));
+done:
+    gm_vk_record_free(&be->dev, cmd);
+    gm_vk_list_deinit(&list);
+    return status;
+}
+
+static gm_status find_places(gm_backend *be, gm_err *err)
+{
+    gm_vk_buf places = {0};
+    GM_TRY(gm_vk_buf_alloc(&be->dev, &places, 256 * 4, GM_VK_RESULT, "places of results", err));
+    const gm_status status = look_at_places(be, &places, err);
+    if (status == GM_OK)
+        find_bits((const uint32_t *)(const void *)places.map, be->tuning.subgroup, &be->tuning);
+    gm_vk_buf_free(&be->dev, &places);
+    return status;
+}
+
+gm_status gm_vk_tune(gm_backend *be, gm_err *err)
+{
+    const gm_vk_dev *const d = &be->dev;
+    /* A card with memory of its own has more of it to wait for, and registers to wait in. */
+    const bool wide = d->props.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+    const bool has_32 = d->subgroup_min <= 32 && d->subgroup_max >= 32;
+    be->tuning = (gm_vk_tuning){
+        .matrix_depth = has_32 ? d->matrix_depth : 0,
+        .subgroup = has_32 ? 32 : d->subgroup_max,
+        .max_shared = d->props.limits.maxComputeSharedMemorySize,
+        .words_under_way = wide ? 40 : 20,
+        .tile_from = d->matrix_depth ? 17 : UINT32_MAX,
+        .tile_m = 4,
+        .tile_n = 2,
+        .half_from = d->has_halves && has_32 ? 65 : UINT32_MAX,
+        .row_bits = 31,
+        .col_bits = 31,
+    };
+    return be->tuning.matrix_depth ? find_places(be, err) : GM_OK;
+}
