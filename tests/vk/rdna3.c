@@ -243,14 +243,40 @@ static const gm_vk_product products[] = {
     {.columns = 4, 2, 672, .after = GM_VK_AFTER_NORM},
 };
 
-/* The values of the i-th variant; false past the last. */
-static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values)
+/* What makes lowering ask for a pipeline on a Radeon 780M: the results of its matrices lie column by
+ * column. */
+static gm_vk_tuning tuning_for(const gm_vk_shader *s)
 {
+    const bool mma = strcmp(s->pipeline, "matmul_mma") == 0;
+    const bool tiles = mma || strcmp(s->pipeline, "matmul_tile") == 0;
+    return (gm_vk_tuning){.subgroup = 32,
+                          .max_shared = 65536,
+                          .words_under_way = 20,
+                          .matrix_depth = mma ? 16 : 0,
+                          .row_bits = 7,
+                          .tile_from = tiles ? 5 : UINT32_MAX,
+                          .tile_m = 4,
+                          .tile_n = 2,
+                          .half_from = strcmp(s->pipeline, "matmul_half") == 0 ? 1 : UINT32_MAX};
+}
+
+/* The values of the i-th variant; false past the last. Lowering asks for no such one where *made is
+ * false. */
+static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *made)
+{
+    *made = true;
     if (strncmp(s->name, "matmul", 6) != 0) return combination(s, i, values);
     if (i == sizeof products / sizeof *products) return false;
+    const gm_vk_tuning tuning = tuning_for(s);
     gm_vk_product p = products[i];
+    gm_vk_cut cut;
     p.words = gm_vk_block_words((gm_qtype)s->type);
-    gm_vk_shape_product(&p, values);
+    p.two_scales = gm_vk_two_scales((gm_qtype)s->type);
+    if (!p.words) p.n_blocks = 0;
+    if (p.after == GM_VK_AFTER_NORM) p.n_normed = 5376;
+    gm_vk_cut_product(&tuning, &p, &cut);
+    memcpy(values, cut.spec, sizeof cut.spec);
+    *made = strcmp(cut.pipeline, s->pipeline) == 0;
     return true;
 }
 
@@ -280,8 +306,9 @@ int main(int argc, char **argv)
         const gm_vk_shader *const s = &gm_vk_shaders[i];
         uint32_t values[GPU_SPEC_MAX > GM_VK_SPECS ? GPU_SPEC_MAX : GM_VK_SPECS];
         if (strncmp(s->name, prefix, strlen(prefix)) != 0) continue;
-        for (uint32_t v = 0; variant(s, v, values); v++) {
-            if (fits(&g, s, values)) print_variant(&g, s, values, with_assembly);
+        bool made;
+        for (uint32_t v = 0; variant(s, v, values, &made); v++) {
+            if (made && fits(&g, s, values)) print_variant(&g, s, values, with_assembly);
         }
     }
     gpu_close(&g);

@@ -19,8 +19,10 @@
 #include <string.h>
 
 #include "backend/backends.h"
+#include "backend/vk/vk.h"
 #include "check/opcheck.h"
 
+static const gm_backend_ops *ops = &gm_backend_vulkan;
 static uint64_t seed = 20260711;
 static const char *only;
 static size_t stride = 101; /* of the table's cases, the first of each so many is run */
@@ -54,7 +56,7 @@ static uint32_t check_case(const gm_opcase *c, double *worst)
     if (gm_opcheck_open(&o, c, seed, &err) != GM_OK) fail_msg("%s", err.msg);
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
         gm_opcheck_result r;
-        gm_opcheck_target t = {.ops = &gm_backend_vulkan, .chunk = chunks[i]};
+        gm_opcheck_target t = {.ops = ops, .chunk = chunks[i]};
         if (chunks[i] >= c->rows && i) break;
         if (c->rows >= 1000) t.chunk *= 50;
         if (gm_opcheck_run(o, &t, &r, &err) != GM_OK) {
@@ -97,6 +99,40 @@ static void test_ops(void **state)
     if (n_bad) fail_msg("%u differences", n_bad);
 }
 
+/* Products by tiles, which a device without cooperative matrices would not choose: the kernel is the
+ * same but for the one multiplication. */
+static gm_status open_for_tiles(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
+{
+    const gm_status status = gm_backend_vulkan.open(out, cfg, err);
+    if (status != GM_OK) return status;
+    (*out)->tuning.tile_from = 1;
+    (*out)->tuning.half_from = UINT32_MAX;
+    (*out)->tuning.tile_m = 2;
+    (*out)->tuning.tile_n = 1;
+    return GM_OK;
+}
+
+static void test_tiles(void **state)
+{
+    (void)state;
+    gm_backend_ops tiles = gm_backend_vulkan;
+    uint32_t n_bad = 0, n_cases = 0;
+    double worst = 0;
+    gm_opcase c;
+    tiles.open = open_for_tiles;
+    ops = &tiles;
+    if (stride == 101) stride = 307;
+    for (size_t i = 0; gm_opcase_at(i, &c); i += stride) {
+        if ((c.kind != GM_OP_MATMUL && c.kind != GM_OP_GATE_UP_GELU) || c.rows > 64) continue;
+        n_bad += check_case(&c, &worst);
+        n_cases++;
+    }
+    ops = &gm_backend_vulkan;
+    print_message("%u products by tiles: worst %.2g\n", n_cases, worst);
+    assert_true(n_cases > 0);
+    if (n_bad) fail_msg("%u differences", n_bad);
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -106,6 +142,6 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[i + 1];
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_tiles)};
     return cmocka_run_group_tests_name("t_vk_ops", tests, NULL, NULL);
 }

@@ -10,11 +10,14 @@
 
 #include "backend/vk/vk.h"
 
+static const gm_vk_tuning plain = {
+    .subgroup = 8, .words_under_way = 20, .tile_from = UINT32_MAX, .half_from = UINT32_MAX};
+
 static void check(const gm_vk_product *p)
 {
-    uint32_t s[GM_VK_SPECS] = {0};
-    gm_vk_shape_product(p, s);
-    const uint32_t rows = gm_vk_shape_rows(s), columns = gm_vk_shape_columns(s);
+    gm_vk_cut cut;
+    gm_vk_cut_product(&plain, p, &cut);
+    const uint32_t *const s = cut.spec, rows = cut.rows, columns = cut.columns;
     const bool gate = p->after == GM_VK_AFTER_GELU;
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
     assert_int_equal(16 % s[GM_VK_MM_ROWS], 0); /* a group's rows lie in one band */
@@ -40,15 +43,50 @@ static void test_shapes(void **state)
         for (uint32_t rows = 1; rows <= 512; rows++) {
             for (uint32_t after = 0; after <= GM_VK_AFTER_NORM; after++) {
                 if (after == GM_VK_AFTER_NORM && rows > GM_VK_TAIL_ROWS) continue;
-                check(&(gm_vk_product){rows, 1, words ? 33 : 0, words, after});
-                if (words) check(&(gm_vk_product){2 * rows, 2, 672, words, after});
+                check(&(gm_vk_product){rows, 1, words ? 33 : 0, words, false, after, 0});
+                if (words) check(&(gm_vk_product){2 * rows, 2, 672, words, false, after, 0});
             }
+        }
+    }
+}
+
+/* Tiles fit in shared memory, are whole, and gate and up have blocks of 32 rows. */
+static void test_tiles(void **state)
+{
+    (void)state;
+    const gm_vk_tuning t = {.subgroup = 32,
+                            .max_shared = 49152,
+                            .matrix_depth = 32,
+                            .tile_from = 5,
+                            .tile_m = 4,
+                            .tile_n = 2,
+                            .half_from = 65,
+                            .words_under_way = 20};
+    for (uint32_t columns = 1; columns <= 512; columns++) {
+        for (uint32_t k = 0; k < 8; k++) {
+            const gm_vk_product p = {.columns = columns * (1 + k % 2),
+                                     .planes = 1 + k % 2,
+                                     .n_blocks = 168,
+                                     .words = 5,
+                                     .two_scales = k / 2 % 2,
+                                     .after = k / 4 ? GM_VK_AFTER_GELU : 0};
+            gm_vk_cut cut;
+            gm_vk_cut_product(&t, &p, &cut);
+            if (columns >= t.half_from) {
+                assert_string_equal(cut.pipeline, "matmul_half");
+            } else if (p.columns < t.tile_from) {
+                assert_string_equal(cut.pipeline, "matmul");
+            } else if (!p.two_scales) {
+                assert_string_equal(cut.pipeline, "matmul_mma");
+                assert_int_equal(cut.columns % 8, 0);
+            }
+            if (p.after) assert_int_equal(cut.rows % GM_VK_BLOCK, 0);
         }
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }
