@@ -12,9 +12,10 @@
 #include "inc/quantise.glsl"
 #include "inc/dot.glsl"
 #include "inc/weights.glsl"
+#include "inc/pieces.glsl"
 #include "inc/product.glsl"
 
-// Adds one block of a row with one column's to a sum: inc/weights.glsl has the law.
+// Adds one block of a row with one column's to a sum: inc/pieces.glsl has the law.
 float add_block(float sum, Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
 {
     int s[2] = int[2](0, 0);

@@ -1,7 +1,7 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
-// Products of quantised weights with many rows of float16 activations: prompts. Weights are unpacked
-// to float16 in shared memory, and cooperative matrices sum in float32. A workgroup is eight
+// Products of quantised weights with many rows of int8 activations: prompts. Both are unpacked to
+// float16 in shared memory, and cooperative matrices sum in float32. A workgroup is eight
 // subgroups, four times two, and has 128 rows of weights times 128 columns; of gate and up 64 rows
 // each, so that a subgroup has both of a result. The next blocks are on their way meanwhile.
 #extension GL_GOOGLE_include_directive : require
@@ -13,6 +13,7 @@
 #include "inc/quantise.glsl"
 #include "inc/groups.glsl"
 #include "inc/weights.glsl"
+#include "inc/pieces.glsl"
 #include "inc/operands.glsl"
 
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 32;

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 // Products of quantised weights with many columns of int8 activations, in tiles of 16 by 16.
 //
-// A workgroup is eight subgroups and has TM tiles of rows times TN tiles of columns. Eight blocks of
-// all its rows and columns are unpacked into shared memory at a time, and subgroup w multiplies
+// A workgroup is eight subgroups and has TM tiles of rows times TN tiles of columns. Eight blocks
+// of all its rows and columns are unpacked into shared memory at a time, and subgroup w multiplies
 // block w of them: it has the w-th of the eight running sums of every result, which are folded in
 // halves at the end, as matmul.comp folds its lanes'. So both give the same bits.
 //
@@ -15,6 +15,7 @@
 #include "inc/groups.glsl"
 #include "inc/dot.glsl"
 #include "inc/weights.glsl"
+#include "inc/pieces.glsl"
 #include "inc/operands.glsl"
 
 layout(constant_id = ID_TM) const uint TM = 2; // of gate and up half each
@@ -23,7 +24,7 @@ const uint M = TM * 16, N = TN * 16;
 
 #define PITCH 3 // of a row of a block in units of 16 bytes: subgroups read without bank conflicts
 
-// Where a matrix' depth is a whole block, the pieces of one are blocks with zeros in the other half.
+// Where a matrix' depth is a whole block, its pieces are blocks with zeros in the other half.
 layout(constant_id = ID_HALVES) const uint HALVES = 1;
 // Blocks lie 16 bytes further than their rows reach: lanes that write eight of them use all banks.
 const uint A_STEP = M * PITCH + 1, B_STEP = N * PITCH + 1;
@@ -51,7 +52,8 @@ const int MAGIC = 0x4b400000;
 const float MAGIC_F = 12582912.0;
 
 const uint LANES_ALL = 8 * SUBGROUP;
-const uint A_EACH = (M * 8 + LANES_ALL - 1) / LANES_ALL, B_EACH = (N * 8 + LANES_ALL - 1) / LANES_ALL;
+const uint A_EACH = (M * 8 + LANES_ALL - 1) / LANES_ALL; // blocks of weights that a lane unpacks
+const uint B_EACH = (N * 8 + LANES_ALL - 1) / LANES_ALL;
 const bool A_WHOLE = M * 8 % LANES_ALL == 0, B_WHOLE = N * 8 % LANES_ALL == 0;
 
 Raw a_raw[A_EACH];
@@ -70,8 +72,8 @@ uint mine(uint i)
 void fetch(uint round, uint col_first, uint n, uint n_blocks)
 {
     [[unroll]] for (uint i = 0; i < A_EACH; i++) {
-        const uint half_of = NM == 2 ? mine(i) / 8 / (M / NM) : 0;
-        if (A_WHOLE || mine(i) < M * 8) a_raw[i] = cursor_load(matrices[min(half_of, NM - 1)], a_at[i], round, 0);
+        const uint m = min(mine(i) / 8 / (M / NM), NM - 1);
+        if (A_WHOLE || mine(i) < M * 8) a_raw[i] = cursor_load(matrices[m], a_at[i], round, 0);
     }
     [[unroll]] for (uint i = 0; i < B_EACH; i++) {
         const uint c = mine(i) / 8, b = min(round * 8 + mine(i) % 8, n_blocks - 1);

@@ -1,7 +1,7 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
-// Where the lanes of a subgroup hold the results of a cooperative matrix: no one promises it, and it
-// is looked at once, when a device is opened. Lane by lane, 16 * row + column of each result.
+// Where the lanes of a subgroup hold the results of a cooperative matrix: no one promises it, and
+// it is looked at once, when a device is opened. Lane by lane, 16 * row + column of each result.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #define PITCH 3

@@ -98,7 +98,8 @@ void mix(Part s)
     float sums[E * 8];
     [[unroll]] for (uint i = 0; i < E * 8; i++)
         sums[i] = 0;
-    [[dont_unroll]] for (uint k = s.lo - s.lo % n_sets + set; k <= s.hi && set < n_sets; k += n_sets * KEYS) {
+    const uint begin = set < n_sets ? s.lo - s.lo % n_sets + set : s.hi + 1;
+    [[dont_unroll]] for (uint k = begin; k <= s.hi; k += n_sets * KEYS) {
         float x[KEYS][8];
         [[unroll]] for (uint i = 0; i < KEYS; i++) {
             const uint pos = s.base + clamp(k + i * n_sets, s.lo, s.hi);

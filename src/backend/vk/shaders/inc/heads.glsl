@@ -29,7 +29,8 @@ void heads_turn(gm_vk_turn t, uint n, uint n_q, uint len, uint pos)
     }
     barrier();
     const uint half_len = len / 2;
-    [[dont_unroll]] for (uint j = gl_LocalInvocationIndex; j < n * half_len; j += gl_WorkGroupSize.x) {
+    const uint n_pairs = n * half_len;
+    [[dont_unroll]] for (uint j = gl_LocalInvocationIndex; j < n_pairs; j += gl_WorkGroupSize.x) {
         const uint h = j / half_len, i = j % half_len, at = h * DIM + i;
         const uint64_t weight = h < n_q ? t.q_norm : t.k_norm;
         const float w0 = F1(weight).v[i], w1 = F1(weight).v[i + half_len];

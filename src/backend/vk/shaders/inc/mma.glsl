@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 // Tiles of 16 rows of weights times 16 columns of activations over DEPTH bytes of each, from shared
-// memory into int32: by cooperative matrices where the device has them (DEPTH is theirs), else by dot
-// products of four. A lane holds MMA_EACH of a tile's 256 results, which ones mma_begin finds out.
+// memory into int32: by cooperative matrices where the device has them (DEPTH is theirs), else by
+// dot products of four. A lane holds MMA_EACH of a tile's 256 results: mma_begin finds out which.
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 8;
 layout(constant_id = ID_DEPTH) const uint DEPTH = 32;
 const uint MMA_EACH = 256 / SUBGROUP;

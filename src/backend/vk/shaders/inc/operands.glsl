@@ -29,14 +29,3 @@ uint matrix_of(uint rows_each, out uint row_first)
     row_first = wg * rows_each;
     return m;
 }
-
-// GeGLU's results lie in shared memory, [columns][outs], as tile[first + ..]: they are rounded, a
-// block of 32 rows of a column by a group at a time, and go to memory.
-#define put_rounded(tile, n_columns, outs, row_first, col_first, n)                              \
-    for (uint i = group_of(); i < (n_columns) * ((outs) / GM_VK_BLOCK); i += groups()) {          \
-        const uint c = i / ((outs) / GM_VK_BLOCK), at = i % ((outs) / GM_VK_BLOCK) * GM_VK_BLOCK; \
-        const uint from = c * (outs) + at + lane_of() * 4, row = row_first + at;                  \
-        const vec4 x = vec4(tile[from], tile[from + 1], tile[from + 2], tile[from + 3]);          \
-        const uint block = ((col_first + c) * p.n_rows[0] + row) / GM_VK_BLOCK;                   \
-        quantise_lanes(x, p.dst[1], p.dst[2], block, 0, col_first + c < n && row < p.n_rows[0]);  \
-    }

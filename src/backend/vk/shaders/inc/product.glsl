@@ -68,5 +68,12 @@ void put(uint m, uint row_first, uint col_first, uint n)
     }
     if (p.dst[1] == 0) return;
     barrier();
-    put_rounded(tile, CG * N_OUT, outs, row_first, col_first, n)
+    const uint per = outs / GM_VK_BLOCK;
+    for (uint i = group_of(); i < CG * N_OUT * per; i += groups()) {
+        const uint c = i / per, at = i % per * GM_VK_BLOCK;
+        const uint from = c * outs + at + lane * 4, row = row_first + at;
+        const vec4 x = vec4(tile[from], tile[from + 1], tile[from + 2], tile[from + 3]);
+        const uint block = ((col_first + c) * n_rows + row) / GM_VK_BLOCK;
+        quantise_lanes(x, p.dst[1], p.dst[2], block, 0, col_first + c < n && row < n_rows);
+    }
 }
