@@ -296,8 +296,8 @@ static void print_row(const gm_argrow *row)
 
 void gm_args_help(const gm_command *cmd)
 {
-    gm_out_printf("gemmule %s: %s\n\nUsage: gemmule %s [options] %s\n\n", cmd->name, cmd->summary,
-                  cmd->name, cmd->words);
+    gm_out_printf("gemmule %s: %s\n\nUsage: gemmule %s [options]%s%s\n\n", cmd->name, cmd->summary,
+                  cmd->name, cmd->words ? " " : "", cmd->words ? cmd->words : "");
     print_lines(cmd->about, 0);
     for (const gm_arggroup *g = cmd->groups; g->title; g++) {
         gm_out_printf("\n%s:\n", g->title);

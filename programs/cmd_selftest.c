@@ -145,7 +145,10 @@ static int tell_row(void *ctx, const gm_selftest_row *row)
         snprintf(l->type, sizeof l->type, "%s", row->type);
     }
     l->rows_last = row->rows;
-    l->worst = fmax(l->worst, row->worst);
+    if (row->worst > l->worst) {
+        l->worst = row->worst;
+        l->bound = row->bound;
+    }
     l->ok = l->ok && row->ok;
     if (!t->tries && (!row->ok || t->opts->general.verbose)) print_try(t, row);
     return t->interrupted;
