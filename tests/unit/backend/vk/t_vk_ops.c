@@ -121,8 +121,9 @@ static void test_tiles(void **state)
     gm_opcase c;
     tiles.open = open_for_tiles;
     ops = &tiles;
-    if (stride == 101) stride = 307;
-    for (size_t i = 0; gm_opcase_at(i, &c); i += stride) {
+    /* lavapipe's compiler takes seconds for each type of tile. */
+    const size_t step = stride < 101 ? 101 : 307;
+    for (size_t i = 0; gm_opcase_at(i, &c); i += step) {
         if ((c.kind != GM_OP_MATMUL && c.kind != GM_OP_GATE_UP_GELU) || c.rows > 64) continue;
         n_bad += check_case(&c, &worst);
         n_cases++;
