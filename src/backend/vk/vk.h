@@ -43,7 +43,7 @@ typedef struct gm_vk_tuning {
     uint32_t row_bits, col_bits; /* how their results lie in lanes: inc/mma.glsl                 */
     uint32_t tile_from;          /* columns from which products go by tiles                      */
     uint32_t tile_m, tile_n;     /* tiles of a workgroup, of rows and of columns                 */
-    uint32_t half_from;          /* rows from which products are of float16: others bits         */
+    uint32_t half_from;          /* rows from which products are of float16: other bits          */
 } gm_vk_tuning;
 
 struct gm_backend {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Which kernel a product of so many columns gets. A workgroup has lanes / 8 groups; a group works on
- * `rows` rows of weights (of each of two matrices, for gate and up) and nc columns, and cg groups side
+/* Which kernel a product of so many columns gets: groups of eight lanes for few of them, tiles of 16
+ * by 16 for more, and tiles of float16 for a prompt's, which alone change bits.
+ *
+ * A workgroup of groups has lanes / 8 of them; a group works on `rows` rows of weights (of each of two matrices, for gate and up) and nc columns, and cg groups side
  * by side have the same rows. Sums are a lane's registers, so a tile of more columns has fewer rows,
  * and the workgroup grows before either gets small.
  *
  * What a lane has on its way is registers too. A Radeon 780M holds 8 waves if a lane has 64 of them,
- * which leaves 20 for it, and needs 5 KB on their way in each unit: 8 waves have 16. None of this
- * changes a bit. */
+ * which leaves 20 for it, and needs 5 KB on their way in each unit: 8 waves have 16. */
 
 #include "backend/vk/vk.h"
 

@@ -62,17 +62,18 @@ gm_status gm_vk_tune(gm_backend *be, gm_err *err)
     /* A card with memory of its own has more of it to wait for, and registers to wait in. */
     const bool wide = d->props.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
     const bool has_32 = d->subgroup_min <= 32 && d->subgroup_max >= 32;
+    const uint32_t depth = has_32 ? d->matrix_depth : 0;
     be->tuning = (gm_vk_tuning){
-        .matrix_depth = has_32 ? d->matrix_depth : 0,
+        .matrix_depth = depth,
         .subgroup = has_32 ? 32 : d->subgroup_max,
         .max_shared = d->props.limits.maxComputeSharedMemorySize,
         .words_under_way = wide ? 40 : 20,
-        .tile_from = d->matrix_depth ? 17 : UINT32_MAX,
+        .tile_from = depth ? 17 : UINT32_MAX,
         .tile_m = 4,
         .tile_n = 2,
         .half_from = d->has_halves && has_32 ? 65 : UINT32_MAX,
         .row_bits = 31,
         .col_bits = 31,
     };
-    return be->tuning.matrix_depth ? find_places(be, err) : GM_OK;
+    return depth ? find_places(be, err) : GM_OK;
 }
