@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 // Activations as int8, by the law of quant/dot.h: dx = max / 127, x8 = round(x * (127 / max)). A
-// device's own division may be two units off, so the two quotients are divided by hand.
+// device's own division may be two units off, so the two quotients are rounded by hand.
 
 // Finite a > 0 by finite b > 0, correctly rounded.
 float divide(float a, float b)
@@ -47,18 +47,28 @@ float divide(float a, float b)
     return uintBitsToFloat(e > 0 ? (uint(e) << 23) + m - 0x800000u : m);
 }
 
-// The two factors of a block whose largest magnitude is m: x to dx, y to 127 / m (0 where the block
-// is all zeros or has no finite maximum).
-vec2 quantise_scales_of(float m) // where m is 0 or not finite
+// a / b, correctly rounded, where neither these two nor their quotient are near the ends of float32:
+// y is about 1 / b, one step makes it exact enough for one more to round the quotient. That holds for
+// every b beside 127 and for every a over 127 if y is off by at most four units.
+float quotient(float a, float b, float y)
 {
-    return vec2(m == 0 ? 0 : uintBitsToFloat(0x7fc00000u), 0);
+    precise const float inverse = fma(fma(-b, y, 1.0), y, y);
+    precise const float q = a * inverse;
+    precise const float rounded = fma(fma(-b, q, a), inverse, q);
+    return rounded;
 }
 
+// The two factors of a block whose largest magnitude is m: x to dx, y to 127 / m (0 where the block
+// is all zeros or has no finite maximum).
 vec2 quantise_scales(float m)
 {
-    if (!(m > 0) || isinf(m)) return quantise_scales_of(m);
-    const float up = divide(127.0, m);
-    return vec2(divide(m, 127.0), isinf(up) ? 0 : up);
+    if (m > 1e-30 && m < 1e30)
+        return vec2(quotient(m, 127.0, 1.0 / 127.0), quotient(127.0, m, 1.0 / m));
+    if (!(m > 0) || isinf(m)) return vec2(m == 0 ? 0 : uintBitsToFloat(0x7fc00000u), 0);
+    vec2 scales = vec2(m, 127.0);
+    [[dont_unroll]] for (uint i = 0; i < 2; i++) // once in the code
+        scales = vec2(scales.y, divide(scales.x, i == 0 ? 127.0 : m));
+    return vec2(scales.x, isinf(scales.y) ? 0 : scales.y);
 }
 
 // Four values as bytes of a word.
@@ -96,12 +106,7 @@ vec4 quantise_once(vec4 x, uint64_t q, uint64_t meta, uint block, bool inside)
     float m = magnitude(magnitude(magnitude(abs(x.x), x.y), x.z), x.w);
     for (uint i = 1; i < 8; i <<= 1)
         m = magnitude(m, subgroupShuffleXor(m, i));
-    // The two quotients are divided side by side, by even and by odd lanes: one division's code.
-    const bool fine = m > 0 && !isinf(m), odd = (lane & 1) != 0;
-    const float one = divide(odd && fine ? m : 127.0, odd || !fine ? 127.0 : m);
-    const float other_one = subgroupShuffleXor(one, 1);
-    const float dx = odd ? one : other_one, up = odd ? other_one : one;
-    const vec2 scale = fine ? vec2(dx, isinf(up) ? 0 : up) : quantise_scales_of(m);
+    const vec2 scale = quantise_scales(m);
     const uint word = quantise_word(x, scale.y);
     int sum = byte_sum(word);
     sum += subgroupShuffleXor(sum, 1);
