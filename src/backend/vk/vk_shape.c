@@ -31,7 +31,7 @@ static const shape normed[] = {
 
 /* 32 results of gate and up are a block of int8, which one workgroup has to have. */
 static const shape gated[] = {
-    {1, 9, 256, 1, 1, 1, 4}, {2, 9, 256, 1, 2, 1, 1},          {4, 9, 256, 1, 4, 1, 1},
+    {1, 9, 256, 1, 1, 1, 1}, {2, 9, 256, 1, 2, 1, 1},          {4, 9, 256, 1, 4, 1, 1},
     {8, 9, 512, 1, 4, 2, 1}, {UINT32_MAX, 7, 512, 2, 4, 4, 1},
 };
 
