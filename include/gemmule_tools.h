@@ -200,9 +200,10 @@ typedef struct gm_backend_info {
     const char *kv_type; /* of the KV cache                                                    */
     double read_gb_s;    /* the roof: 10^9 bytes read a second, at best; 0: not measured       */
     double int8_gop_s;   /* 10^9 int8 operations computed a second, at best; 0: not measured   */
+    char device[256], driver[160]; /* of a device of its own; "" where the processor computes  */
 } gm_backend_info;
 /* Opens the backend, looks, and closes it. opts may be NULL. With measure 1 it also measures the
- * roof, which takes some 0.3 s and 256 MiB of memory. */
+ * roof, which takes some 0.3 s and 256 MiB of memory, and a second on a GPU, whose clock has to rise. */
 gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_backend_info *info,
                               gm_err *err);
 
@@ -237,6 +238,7 @@ typedef struct gm_bench_result {
     uint64_t hash;     /* of the first one's last row of logits, of the first sequence         */
     uint64_t n_steps;  /* of the repetitions                                                   */
     gm_device_counts device; /* what they did on the device, all together; held: at the end */
+    double warm_s; /* seconds that a GPU worked before: an idle one's clock is slow            */
 } gm_bench_result;
 
 /* Measures end to end, on a backend of its own with a context as long as needed. */

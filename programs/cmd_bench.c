@@ -214,9 +214,9 @@ static void print_csv_head(void)
     struct stat st;
     const bool appends = fcntl(STDOUT_FILENO, F_GETFL) & O_APPEND;
     if (appends && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) return;
-    gm_out_printf("commit,machine,model,type,bytes,backend,isa,threads,kv_type,test,prompt,decode,"
-                  "depth,batch,reps,tok_s,gb_s,gop_s,roof_gb_s,roof_gop_s,share,spread,hash,"
-                  "check\n");
+    gm_out_printf("commit,machine,model,type,bytes,backend,isa,device,driver,threads,kv_type,test,"
+                  "prompt,decode,depth,batch,reps,tok_s,gb_s,gop_s,roof_gb_s,roof_gop_s,share,"
+                  "spread,hash,check\n");
 }
 
 static void print_csv(const bench *b, const row *w)
@@ -229,8 +229,11 @@ static void print_csv(const bench *b, const row *w)
     gm_out_printf("%s,", GM_COMMIT);
     print_csv_text(b->machine);
     print_csv_text(b->session.path);
-    gm_out_printf("%s,%" PRIu64 ",%s,%s,%" PRIu32 ",%s,%s,", b->type, b->session.info.weight_size,
-                  b->backend.name, b->backend.isa, r->n_threads, b->backend.kv_type, w->name);
+    gm_out_printf("%s,%" PRIu64 ",%s,%s,", b->type, b->session.info.weight_size, b->backend.name,
+                  b->backend.isa);
+    print_csv_text(b->backend.device);
+    print_csv_text(b->backend.driver);
+    gm_out_printf("%" PRIu32 ",%s,%s,", r->n_threads, b->backend.kv_type, w->name);
     gm_out_printf("%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",", o->prompt,
                   o->decode, o->depth, o->batch, o->reps);
     gm_out_printf("%.6g,%.6g,%.6g,%.6g,%.6g,%s,%.6g,%016" PRIx64 ",%s\n", r->tok_s, r->gb_s,
@@ -256,13 +259,13 @@ static json_t *row_json(const row *w)
 
 static void print_json(bench *b)
 {
-    gm_out_json(json_pack("{s:s, s:o, s:o, s:s, s:I, s:s, s:s, s:I, s:s, s:o}", "commit", GM_COMMIT,
-                          "machine", gm_outjson_text(b->machine, strlen(b->machine)), "model",
-                          gm_outjson_text(b->session.path, strlen(b->session.path)), "type",
-                          b->type, "bytes", (json_int_t)b->session.info.weight_size, "backend",
-                          b->backend.name, "isa", b->backend.isa, "threads",
-                          (json_int_t)b->backend.n_threads, "kv_type", b->backend.kv_type, "tests",
-                          b->rows));
+    gm_out_json(json_pack(
+        "{s:s, s:o, s:o, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:s, s:o}", "commit", GM_COMMIT,
+        "machine", gm_outjson_text(b->machine, strlen(b->machine)), "model",
+        gm_outjson_text(b->session.path, strlen(b->session.path)), "type", b->type, "bytes",
+        (json_int_t)b->session.info.weight_size, "backend", b->backend.name, "isa", b->backend.isa,
+        "device", b->backend.device, "driver", b->backend.driver, "threads",
+        (json_int_t)b->backend.n_threads, "kv_type", b->backend.kv_type, "tests", b->rows));
     b->rows = NULL;
 }
 
@@ -273,6 +276,8 @@ static void say_counts(const row *w)
     const double n = (double)w->r.n_steps;
     char held[16];
     if (!c->submits) return;
+    if (w->r.warm_s > 0)
+        gm_say_fact("warm-up", "%.1f s of work, for the GPU's clock (%s)", w->r.warm_s, w->name);
     for (uint32_t i = 0; i < GM_DEVICE_HEAPS; i++) {
         if (c->held[i])
             gm_say_fact("device memory", "%s in heap %" PRIu32, gm_size_text(c->held[i], held), i);
@@ -368,6 +373,7 @@ static void say_facts(const bench *b)
 {
     gm_say_fact("model", "%s (%s)", b->session.path, b->session.info.name);
     if (b->why[0]) gm_say_fact("backend", "%s (%s)", b->backend.name, b->why);
+    if (b->backend.device[0]) gm_say_fact("device", "%s, %s", b->backend.device, b->backend.driver);
     gm_say_fact("commit", "%s", GM_COMMIT);
     gm_say_fact("read roof", "%.1f GB/s", b->backend.read_gb_s);
     gm_say_fact("int8 roof", "%.1f Gop/s", b->backend.int8_gop_s);
@@ -425,7 +431,8 @@ const gm_command gm_cmd_bench = {
         "tok/s counts the tokens of all sequences. GB/s are bytes of weights and KV cache read,\n"
         "Gop/s operations of products; roof is the most that this machine reached of either,\n"
         "measured in between, and left out where a cache holds the weights. The spread is\n"
-        "(slowest - fastest) / median. The same computation has the same logits hash.\n"
+        "(slowest - fastest) / median. The same computation has the same logits hash. A GPU works\n"
+        "for 2 s before it is measured: the clock of an idle one is slow.\n"
         "docs/PERF.md says more.\n"
         "--json prints "
         "{\"commit\":..,\"machine\":..,..,\"tests\":[{\"test\":..,\"tok_s\":..,..},..]}.",

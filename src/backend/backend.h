@@ -100,6 +100,7 @@ typedef struct gm_backend_facts {
     uint32_t n_threads;
     const char *isa;    /* the best vector instructions in use, as gm_backend_cfg names them */
     const char *device; /* its name, until close; NULL where there is none to choose */
+    const char *driver; /* and its driver's, with a version                           */
     bool is_gpu;
     uint64_t room; /* bytes of its own memory that may be taken now; 0: it computes in the host's */
     const char

@@ -52,9 +52,9 @@ check "a roof that nobody measures is not there" out_matches "prefill 24 +$real 
 
 # For machines.
 works "$G" "${short[@]}" --csv --check
-head='commit,machine,model,type,bytes,backend,isa,threads,kv_type,test,prompt,decode,depth,batch,reps,tok_s,gb_s,gop_s,roof_gb_s,roof_gop_s,share,spread,hash,check'
+head='commit,machine,model,type,bytes,backend,isa,device,driver,threads,kv_type,test,prompt,decode,depth,batch,reps,tok_s,gb_s,gop_s,roof_gb_s,roof_gop_s,share,spread,hash,check'
 check "the first line names the columns" out_matches "^$head$newline"
-row="[0-9a-z.-]+,\"[^\"]+\",\"$tiny\",q8_0,[0-9]+,cpu,[a-z0-9]+,[0-9]+,f16"
+row="[0-9a-z.-]+,\"[^\"]+\",\"$tiny\",q8_0,[0-9]+,cpu,[a-z0-9]+,\"\",\"\",[0-9]+,f16"
 n='[0-9.e+-]+'
 check "prompt" out_matches "$newline$row,prefill 24,24,0,0,1,1,$n,0,$n,$n,$n,$n,$n,$hash,$n$newline"
 check "answer" out_matches "$newline$row,decode 3,0,3,0,1,1,$n,$n,0,$n,$n,($n)?,$n,$hash,$n$newline$"
@@ -68,10 +68,11 @@ works "$G" bench -m "$dir/a\"b,c.gguf" -p 4 -n 0 -r 1 --backend ref --csv
 check "names are quoted" out_has ",\"$dir/a\"\"b,c.gguf\",q8_0,"
 works "$G" "${short[@]}" --json
 check "JSON on one line" same "$(wc -l <"$dir/.out")" 1
-check "what and where" out_matches '^\{"commit":"[^"]+","machine":"[^"]+","model":"[^"]+","type":"q8_0","bytes":[0-9]+,"backend":"cpu","isa":"[^"]+","threads":[0-9]+,"kv_type":"f16","tests":\['
+check "what and where" out_matches '^\{"commit":"[^"]+","machine":"[^"]+","model":"[^"]+","type":"q8_0","bytes":[0-9]+,"backend":"cpu","isa":"[^"]+","device":"","driver":"","threads":[0-9]+,"kv_type":"f16","tests":\['
 check "tests" out_matches "\\{\"test\":\"decode 3\",\"prompt\":0,\"decode\":3,\"depth\":0,\"batch\":1,\"reps\":1,\"tok_s\":$n,\"gb_s\":$n,\"gop_s\":0.0,\"roof_gb_s\":$n,\"roof_gop_s\":$n,\"share\":($n|null),\"spread\":$n,\"hash\":\"$hash\",\"check\":null\\}\\]\\}"
 works "$G" "${short[@]}" -v
 check "-v says the roof" err_has 'read roof       '
+check "a processor's clock needs no warm-up" eval '[[ $err != *warm-up* ]]'
 
 works "$G" synth "$dir/mixed.gguf" --type q4_0 --head-type q8_0
 works "$G" bench -m "$dir/mixed.gguf" -p 4 -n 0 -r 1 --backend ref

@@ -14,7 +14,6 @@ none=("${lvp[@]}" env VK_ICD_FILENAMES=/dev/null VK_DRIVER_FILES=/dev/null)
 short=(--max-tokens 2 --seed 1 hello)
 
 works "${lvp[@]}" "$G" devices
-check "should name the device" out_matches '^0  llvmpipe'
 check "should show its memory" out_matches 'heap 0: [0-9.]+ GB, [0-9.]+ GB free'
 check "should show kernels" out_matches 'attend +attend '
 check "should say nothing else" err_is ''
@@ -96,4 +95,8 @@ works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 4 -r 1 -v
 check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.]+" barriers, "[0-9]+" bytes up, " ]]'
 check "should say where memory is" eval '[[ $err =~ "device memory"\ +[0-9.]+" MB in heap 0" ]]'
 check "should set nothing up" err_has "0 allocations, 0 recordings"
+check "should name the device" eval '[[ $err =~ "device"\ +"llvmpipe" ]]'
+check "should not warm a processor up" eval '[[ $err != *warm-up* ]]'
+works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 1 -r 1 --csv
+check "should have device and driver" eval '[[ $out =~ ",vulkan,spir-v,\"llvmpipe"[^\"]*"\",\"llvmpipe"[^\"]*"\"," ]]'
 finish

@@ -40,6 +40,7 @@ static void vk_describe(const gm_backend *be, gm_backend_facts *out)
     *out = (gm_backend_facts){.n_threads = gm_workers_n(be->workers),
                               .isa = "spir-v",
                               .device = be->dev.props.deviceName,
+                              .driver = be->dev.driver,
                               .is_gpu = be->dev.props.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU,
                               .room = gm_vk_dev_room(&be->dev),
                               .id = be->kept.id,
