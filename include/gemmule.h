@@ -169,6 +169,8 @@ typedef struct gm_engine_opts {
     const char *device_dir; /* a folder in which what a device's driver compiled, and that it is
                                right, outlive the engine, or NULL; until close */
     uint32_t verbose; /* 1: note is also told of files in device_dir that were of no use       */
+    uint32_t exact;   /* 1: prompts have the bits that one token after the other has, as they always
+                         do but on GPUs with float16 matrices, where it is slower              */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 

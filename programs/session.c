@@ -77,6 +77,12 @@ const gm_argrow gm_engine_rows[] = {
      .choices = (const char *const[]){"c", "avx2", "avx512", NULL},
      .help = "use vector instructions up to these: c (none), avx2\n"
              "or avx512 (default: all that the CPU has)"},
+    {.name = "exact",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(gm_engine_args, exact),
+     .help = "compute prompts with the bits that one token after\n"
+             "the other has, as a CPU always does; slower on GPUs\n"
+             "that have float16 matrices"},
     {0},
 };
 
@@ -157,6 +163,7 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_
     opts.device = args->device;
     opts.kv_type = args->kv_type;
     opts.isa = args->isa;
+    opts.exact = args->exact;
     opts.device_dir = gm_userdir_cache();
     opts.note = gm_session_note;
     opts.verbose = general->verbose;

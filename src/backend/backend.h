@@ -38,6 +38,7 @@ typedef struct gm_backend_cfg {
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
     const char *dir; /* for files that spare the next open some work, or NULL; until close */
     gm_note note;    /* told of such files that were of no use */
+    bool exact;      /* no kernel whose rows have other bits than those of a step of one row */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false

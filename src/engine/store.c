@@ -474,6 +474,7 @@ gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm
     uint64_t whose = gm_store_model_hash(p->model);
     whose = gm_hash(r->ops->name, strlen(r->ops->name), whose);
     whose = gm_hash(&p->kv_type, sizeof p->kv_type, whose);
+    if (p->cfg.be.exact) whose = gm_hash("exact", 5, whose); /* other bits than without */
     s->head = (gm_store_head){.version = GM_STORE_VERSION, .page_len = GM_PAGE_LEN, .whose = whose};
     for (uint32_t c = 0; c < GM_CLASSES; c++)
         s->head.page_size[c] = r->ops->kv_page_size(r->kv, c);

@@ -437,6 +437,7 @@ gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_b
                                 .isa = o.isa,
                                 .device = o.device,
                                 .dir = o.device_dir,
+                                .exact = o.exact,
                                 .note = {o.verbose ? o.note : NULL, o.note_ctx}};
     GM_TRY(ops->open(&be, &cfg, err));
     gm_backend_facts facts;

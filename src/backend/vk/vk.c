@@ -26,7 +26,8 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     GM_TRY_DONE(gm_workers_open(&be->workers, cfg->n_threads, err));
     GM_TRY_DONE(gm_vk_dev_open(&be->dev, cfg->device, err));
     GM_TRY_DONE(gm_vk_kept_open(be, cfg, err));
-    GM_TRY_DONE(gm_vk_tune(be, err));
+    be->pipes.exact = cfg->exact;
+    GM_TRY_DONE(gm_vk_tune(be, cfg->exact, err));
 done:
     if (status == GM_OK)
         *out = be;

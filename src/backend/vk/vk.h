@@ -232,8 +232,8 @@ typedef struct gm_vk_cut {
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 
-/* vk_tune.c: fills be->tuning for the device that is open. */
-gm_status gm_vk_tune(gm_backend *be, gm_err *err);
+/* vk_tune.c: fills be->tuning for the device that is open; exact: without what changes bits. */
+gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err);
 
 /* vk_share.c: memory of steps, which all execs use in turn. */
 typedef enum gm_vk_share {

@@ -56,6 +56,9 @@ gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, c
     if (!s || s->n_spec > GM_VK_SPECS)
         return gm_fail(err, GM_E_UNSUP, 0, "vulkan: there is no kernel %s of type %d", pipeline,
                        type);
+    if (p->exact && !s->exact)
+        return gm_fail(err, GM_E_UNSUP, 0, "vulkan: %s changes bits, expected an exact kernel",
+                       s->name);
     for (size_t i = 0; i < p->n; i++) {
         if (p->at[i].shader != s || memcmp(p->at[i].spec, spec, s->n_spec * sizeof *spec)) continue;
         p->at[i].asked = true;

@@ -27,6 +27,7 @@ typedef struct gm_vk_pipes {
     gm_vk_pipe *at;
     size_t n, cap, n_compiled;
     bool is_new; /* something was compiled that the cache may not have had */
+    bool exact;  /* shaders that the manifest calls inexact are refused    */
 } gm_vk_pipes;
 
 /* cached (size bytes) is what gm_vk_pipes_save gave once, or NULL; a driver that has no use for it

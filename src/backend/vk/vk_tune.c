@@ -56,7 +56,7 @@ static gm_status find_places(gm_backend *be, gm_err *err)
     return status;
 }
 
-gm_status gm_vk_tune(gm_backend *be, gm_err *err)
+gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err)
 {
     const gm_vk_dev *const d = &be->dev;
     /* A card with memory of its own has more of it to wait for, and registers to wait in. */
@@ -71,7 +71,7 @@ gm_status gm_vk_tune(gm_backend *be, gm_err *err)
         .tile_from = depth ? 17 : UINT32_MAX,
         .tile_m = 4,
         .tile_n = 2,
-        .half_from = d->has_halves && has_32 ? 65 : UINT32_MAX,
+        .half_from = d->has_halves && has_32 && !exact ? 65 : UINT32_MAX,
         .row_bits = 31,
         .col_bits = 31,
     };

@@ -138,6 +138,28 @@ static void test_caches(void **state)
     gm_model_close(s.model);
 }
 
+/* A device that is to be exact has no use for kernels that change bits, and refuses them. Where one
+ * has them, t_vk_shape shows what is chosen instead; here is none. */
+static void test_exact(void **state)
+{
+    (void)state;
+    const gm_backend_ops *const ops = &gm_backend_vulkan;
+    const uint32_t spec[GM_VK_SPECS] = {256, 32, 0, 1};
+    gm_backend *be = NULL;
+    gm_err err = {0};
+    uint32_t pipe = 0;
+    for (int exact = 0; exact < 2; exact++) {
+        if (ops->open(&be, &(gm_backend_cfg){.exact = exact}, &err) != GM_OK)
+            fail_msg("%s", err.msg);
+        const gm_status half =
+            gm_vk_pipes_want(&be->pipes, "matmul_half", GM_QTYPE_Q4_0, spec, &pipe, &err);
+        assert_int_equal(half, exact ? GM_E_UNSUP : GM_OK);
+        if (exact) assert_int_equal(be->tuning.half_from, UINT32_MAX);
+        ops->close(be);
+    }
+    assert_string_equal(err.msg, "vulkan: matmul_half.q4_0 changes bits, expected an exact kernel");
+}
+
 /* ---- what a step costs, and what orders it --------------------------------------------------- */
 
 typedef struct device {
@@ -547,7 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_splits),      cmocka_unit_test(test_slots),
         cmocka_unit_test(test_caches),      cmocka_unit_test(test_types),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_execs_share),
+        cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

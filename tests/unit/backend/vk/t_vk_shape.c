@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -85,8 +86,37 @@ static void test_tiles(void **state)
     }
 }
 
+/* --exact: whatever the number of rows, the kernels are those of 1 to 64, and the manifest says of
+ * each that it keeps the bits. */
+static void test_exact(void **state)
+{
+    (void)state;
+    const gm_vk_tuning t = {.subgroup = 32,
+                            .max_shared = 49152,
+                            .matrix_depth = 32,
+                            .tile_from = 17,
+                            .tile_m = 4,
+                            .tile_n = 2,
+                            .half_from = UINT32_MAX,
+                            .words_under_way = 20};
+    for (uint32_t columns = 1; columns <= 512; columns++) {
+        for (uint32_t after = 0; after <= GM_VK_AFTER_GELU; after++) {
+            const gm_vk_product p = {
+                .columns = columns, .planes = 1, .n_blocks = 168, .words = 5, .after = after};
+            gm_vk_cut cut;
+            gm_vk_cut_product(&t, &p, &cut);
+            assert_string_equal(cut.pipeline, columns < t.tile_from ? "matmul" : "matmul_mma");
+            for (uint32_t i = 0; i < gm_vk_n_shaders; i++) {
+                if (strcmp(gm_vk_shaders[i].pipeline, cut.pipeline) == 0)
+                    assert_true(gm_vk_shaders[i].exact);
+            }
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_exact)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }
