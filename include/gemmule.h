@@ -169,6 +169,7 @@ typedef struct gm_engine_opts {
     const char *device_dir; /* a folder in which what a device's driver compiled, and that it is
                                right, outlive the engine, or NULL; until close */
     uint32_t verbose; /* 1: note is also told of files in device_dir that were of no use       */
+    uint32_t untuned; /* 1: a GPU's kernels are the usual ones, and none are tried              */
     uint32_t exact;   /* 1: prompts have the bits that one token after the other has, as they always
                          do but on GPUs with float16 matrices, where it is slower              */
 } gm_engine_opts;
@@ -255,6 +256,19 @@ typedef struct gm_selftest_result {
 /* Runs every kernel that models would use on this device, driver and build. A kernel that is wrong
  * is no failure of this function; engines do not run on such a device (gm_engine_open). */
 gm_status gm_selftest_run(const gm_selftest_opts *opts, gm_selftest_result *out, gm_err *err);
+
+/* One way to compute something: a kernel and its constants, and what it took. */
+typedef struct gm_tune_try {
+    const char *kernel; /* "matmul:128,1,1,4": until the call returns */
+    double us;          /* at best, of several times                  */
+} gm_tune_try;
+
+/* Something that a model computes on a device, and the ways that were tried: all have the same bits. */
+typedef struct gm_tune_row {
+    const char *what;         /* "q4_0 21504x5376, gate and up, 8 rows"                          */
+    const gm_tune_try *tries; /* [n_tries]; the first is what is taken where nothing was tried   */
+    uint32_t n_tries, chosen;
+} gm_tune_row;
 
 /* What was done on a device since it was opened; all 0 where a backend has none. Setting up may do
  * anything; a step allocates, compiles and records nothing. */

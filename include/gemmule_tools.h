@@ -245,6 +245,31 @@ typedef struct gm_bench_result {
 gm_status gm_bench_run(const gm_model *m, const gm_bench_opts *opts, gm_bench_result *out,
                        gm_err *err);
 
+/* ---- tuning ---------------------------------------------------------------------------- */
+
+typedef struct gm_tune_opts {
+    uint32_t size;
+    uint32_t seconds;  /* that may be spent, about; 0: as many as it takes                       */
+    uint32_t max_ways; /* to try for each thing; 0: all                                          */
+    uint32_t forget;   /* 1: all that was found out before is forgotten first                    */
+    int (*row)(void *ctx, const gm_tune_row *row); /* told of each; anything but 0 cancels       */
+    void *row_ctx;
+    gm_engine_opts engine; /* progress: of the load, then of sizes of steps                      */
+} gm_tune_opts;
+gm_tune_opts gm_tune_opts_default(void);
+
+typedef struct gm_tune_result {
+    uint32_t size;
+    uint32_t n, n_changed; /* rows, and those where another than the usual way was chosen        */
+    char device[256];
+} gm_tune_result;
+/* Tries the kernels that a model would use on its device, with its own weights, and keeps what is
+ * fastest in opts->engine.device_dir, for this device, driver and build: engines take it from there.
+ * Where m is NULL nothing is tried, and row is told of what is kept, with two tries at most. On the
+ * processor there is nothing to choose. */
+gm_status gm_tune_run(const gm_model *m, const gm_tune_opts *opts, gm_tune_result *out,
+                      gm_err *err);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

@@ -77,6 +77,14 @@ const gm_argrow gm_engine_rows[] = {
      .choices = (const char *const[]){"c", "avx2", "avx512", NULL},
      .help = "use vector instructions up to these: c (none), avx2\n"
              "or avx512 (default: all that the CPU has)"},
+    {.name = "tune",
+     .value = "WHEN",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(gm_engine_args, tune),
+     .choices = (const char *const[]){"auto", "off", NULL},
+     .help = "auto: a model's first run on a GPU tries for a few\n"
+             "seconds which kernels are fastest, and keeps it; off:\n"
+             "the usual ones (default: auto; see gemmule tune)"},
     {.name = "exact",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(gm_engine_args, exact),
@@ -164,6 +172,7 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_
     opts.kv_type = args->kv_type;
     opts.isa = args->isa;
     opts.exact = args->exact;
+    opts.untuned = args->tune && strcmp(args->tune, "off") == 0;
     opts.device_dir = gm_userdir_cache();
     opts.note = gm_session_note;
     opts.verbose = general->verbose;

@@ -27,6 +27,7 @@ extern const gm_argrow gm_general_rows[];
 typedef struct gm_engine_args {
     const char *backend, *device, *kv_type, *isa;
     gm_argnum ctx, threads;
+    const char *tune;
     bool exact;
 } gm_engine_args;
 extern const gm_argrow gm_engine_rows[];

@@ -42,3 +42,10 @@ void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out)
 {
     (void)be, (void)out;
 }
+
+gm_status gm_backend_no_tune(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
+                             gm_err *err)
+{
+    (void)be, (void)m, (void)how, (void)err;
+    return GM_OK;
+}

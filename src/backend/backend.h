@@ -4,7 +4,7 @@
 
 /* What a backend does. Each entry has one meaning and none is optional:
  *
- *   open -> size_of, load(weights) -> kv_open -> lower(plan, rows)* -> { run, wait }* -> ... close
+ *   open -> size_of, load(weights) -> kv_open -> tune -> lower(plan, rows)* -> { run, wait }* -> ... close
  *
  * Set-up happens once. After lower, run and wait allocate nothing and compile
  * nothing. run only hands the step over; wait gives its result, in the order of
@@ -39,6 +39,7 @@ typedef struct gm_backend_cfg {
     const char *dir; /* for files that spare the next open some work, or NULL; until close */
     gm_note note;    /* told of such files that were of no use */
     bool exact;      /* no kernel whose rows have other bits than those of a step of one row */
+    bool untuned;    /* what was found out by trying is not used */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false
@@ -89,6 +90,28 @@ typedef struct gm_result {
     const float *const *taps; /* [n_taps], in the plan's order: the rows of the step (or its outs,
                                  where the value has picked rows) of each tap                  */
 } gm_result;
+
+/* What kernels are tried with: a model that is loaded. */
+typedef struct gm_tune_model {
+    gm_wset *w;
+    gm_kvmem *kv;
+    const gm_plan *plan;
+    gm_bucket most; /* that a step may hold */
+} gm_tune_model;
+
+/* How much of it; all-zero tries nothing. */
+typedef struct gm_tune_how {
+    double seconds;    /* that may be spent, about                                        */
+    uint32_t max_ways; /* of each thing to compute, the usual one among them; 0: all      */
+    bool again;        /* also what was tried before                                      */
+    bool forget;       /* first forgets all                                               */
+    bool show;         /* in the end, row is told of all that is kept                     */
+    gm_note note;      /* told that it takes a moment, where it does                      */
+    int (*row)(void *ctx, const gm_tune_row *row); /* told of each thing, or NULL; anything but 0
+                                                       cancels                            */
+    void *ctx;
+    gm_progress progress; /* of sizes of steps */
+} gm_tune_how;
 
 /* The most that the device does, measured now: what every speed is printed beside. */
 typedef struct gm_roof {
@@ -151,6 +174,11 @@ typedef struct gm_backend_ops {
     gm_status (*kv_copy)(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_ticket *t,
                          gm_err *err);
 
+    /* Tries which of the kernels that give the same bits are the fastest for a model, and keeps the
+     * answers in cfg.dir for this device, driver and build: what is lowered from now on has them. m is
+     * NULL where nothing is to be tried. A device on which nothing can be measured is no failure. */
+    gm_status (*tune)(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how, gm_err *err);
+
     /* A plan for steps of up to that many rows and outputs. The plan, weights and KV must outlive the exec;
      * kv may be NULL for plans that have no cache and draw nothing. Execs of one backend may share
      * memory: the largest is best lowered first. */
@@ -166,8 +194,10 @@ typedef struct gm_backend_ops {
  * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
 gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
-/* For backends whose kernels have no names. */
+/* For backends whose kernels have no names; and for those that have nothing to choose from. */
 void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out);
+gm_status gm_backend_no_tune(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
+                             gm_err *err);
 
 /* The backends of this build. find answers NULL for an unknown name; "auto" is the one on the
  * processor, which every machine has (engine/place.c looks for a better one). */

@@ -260,6 +260,7 @@ gm_status gm_selftest_run(const gm_selftest_opts *opts, gm_selftest_result *out,
                                 .device = e->device,
                                 .dir = e->device_dir,
                                 .exact = e->exact,
+                                .untuned = e->untuned,
                                 .note = {e->verbose ? e->note : NULL, e->note_ctx}};
     gm_selftest_result full = {.size = out->size};
     report r = {&o, &full};

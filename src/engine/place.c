@@ -13,6 +13,8 @@
 #define MAX_SLOTS   1024u
 #define MAX_THREADS 1024u
 #define MAX_SEQS    65536u /* contexts that a pool may have pages for */
+#define TRIAL_S     3.0    /* what is begun by then is finished       */
+#define TRIAL_WAYS  8u
 
 /* What the options come to for this model. */
 typedef struct wish {
@@ -67,6 +69,7 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
                                .device = o->device,
                                .dir = o->device_dir,
                                .exact = o->exact,
+                               .untuned = o->untuned,
                                .note = {o->verbose ? o->note : NULL, o->note_ctx}},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
@@ -218,6 +221,16 @@ static gm_status check_kernels(const gm_runner *r, const gm_model *m, const wish
     return gm_selftest_trust(r->ops, r->be, &asked, err);
 }
 
+/* Trying what is fastest: for a moment, and only where it can be kept and a GPU gains from it. */
+static gm_tune_how first_trial(const gm_runner *r, const gm_engine_opts *o)
+{
+    gm_backend_facts facts;
+    r->ops->describe(r->be, &facts);
+    if (!facts.is_gpu || !o->device_dir || o->untuned) return (gm_tune_how){0};
+    return (gm_tune_how){
+        .seconds = TRIAL_S, .max_ways = TRIAL_WAYS, .note = {o->note, o->note_ctx}};
+}
+
 /* ---- auto ------------------------------------------------------------------------------ */
 
 static bool is_auto(const gm_engine_opts *o)
@@ -322,6 +335,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(check_room(&p->runner, m, &w, err));
     GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
     GM_TRY(check_kernels(&p->runner, m, &w, err));
+    w.cfg.tune = cfg->tune ? *cfg->tune : first_trial(&p->runner, opts);
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 

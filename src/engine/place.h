@@ -14,6 +14,7 @@ typedef struct gm_place_cfg {
     const gm_plan *plan;       /* of the same weights; NULL: the model's                       */
     uint32_t rows;             /* most of a step: a power of two, 0 means GM_RUNNER_ROWS       */
     uint32_t outs;             /* most outputs of a step; 0: what requests want                 */
+    const gm_tune_how *tune;   /* NULL: a GPU's kernels are tried for a moment, the first time  */
 } gm_place_cfg;
 
 typedef struct gm_place {

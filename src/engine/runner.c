@@ -25,6 +25,8 @@ gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
     r->model = m;
     GM_TRY(r->ops->load(r->be, &m->plan.weights, &cfg->progress, &r->weights, err));
     GM_TRY(r->ops->kv_open(r->be, &cfg->kv, &r->kv, err));
+    const gm_tune_model loaded = {r->weights, r->kv, cfg->plan, cfg->most};
+    GM_TRY(r->ops->tune(r->be, &loaded, &cfg->tune, err));
     for (uint32_t i = GM_RUNNER_BUCKETS; i-- > 0;) {
         const uint32_t rows = 1u << i;
         const gm_bucket bucket = {rows, rows < cfg->most.outs ? rows : cfg->most.outs};

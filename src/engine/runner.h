@@ -29,6 +29,7 @@ typedef struct gm_runner_cfg {
     gm_kv_desc kv;
     gm_backend_cfg be;
     gm_progress progress; /* of the load */
+    gm_tune_how tune;     /* before anything is lowered */
 } gm_runner_cfg;
 
 /* Finds the backend and opens it; then brings the model there. A runner may be deinitialised after

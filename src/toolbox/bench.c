@@ -438,6 +438,7 @@ gm_status gm_backend_describe(const gm_engine_opts *opts, uint32_t measure, gm_b
                                 .device = o.device,
                                 .dir = o.device_dir,
                                 .exact = o.exact,
+                                .untuned = o.untuned,
                                 .note = {o.verbose ? o.note : NULL, o.note_ctx}};
     GM_TRY(ops->open(&be, &cfg, err));
     gm_backend_facts facts;

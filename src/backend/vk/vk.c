@@ -10,6 +10,7 @@ static void vk_close(gm_backend *be)
     gm_vk_buf_free(&be->dev, &be->roof);
     gm_vk_kept_save(be);
     gm_vk_pipes_deinit(&be->pipes);
+    gm_mem_free(be->choices.at);
     gm_vk_dev_close(&be->dev);
     gm_workers_close(be->workers);
     gm_mem_free(be);
@@ -28,6 +29,7 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     GM_TRY_DONE(gm_vk_kept_open(be, cfg, err));
     be->pipes.exact = cfg->exact;
     GM_TRY_DONE(gm_vk_tune(be, cfg->exact, err));
+    if (!cfg->untuned) gm_vk_choices_read(be);
 done:
     if (status == GM_OK)
         *out = be;
@@ -86,6 +88,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .kv_close = gm_vk_kv_close,
     .kv_page_size = gm_vk_kv_page_size,
     .kv_copy = gm_vk_kv_copy,
+    .tune = gm_vk_try_plan,
     .lower = gm_vk_lower,
     .drop = gm_vk_drop,
     .run = gm_vk_run,

@@ -16,6 +16,8 @@
  *     vk_share.c     memory that execs have in common
  *     vk_shape.c     which kernel a product gets
  *     vk_tune.c      what suits the device
+ *     vk_choice.c    ... and what was found to suit it
+ *     vk_trial.c     ... by trying
  *     vk_run.c       a step goes in, answers come out
  *     vk_prof.c      how long each kernel takes
  *     vk_roof.c      how fast memory is
@@ -24,6 +26,8 @@
 #include "backend/slots.h"
 #include "backend/vk/vk_params.h"
 #include "backend/vk/vk_record.h"
+#include "backend/vk/vk_tune.h"
+#include "base/keptfile.h"
 
 /* What a device leaves behind in a folder. */
 typedef struct gm_vk_kept {
@@ -49,6 +53,8 @@ typedef struct gm_vk_tuning {
 struct gm_backend {
     gm_vk_dev dev;
     gm_vk_tuning tuning;
+    gm_vk_choices choices;
+    struct gm_vk_trial *trial; /* while something is tried */
     gm_vk_pipes pipes;
     gm_vk_kept kept;
     gm_workers *workers;
@@ -179,6 +185,11 @@ bool gm_vk_two_scales(gm_qtype type);
  * is something new. Only the first can fail, and never because of the file. */
 gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err);
 void gm_vk_kept_save(gm_backend *be);
+/* A file of the device, by the ending of its name. One that is wrong, or of another driver or build,
+ * is removed and said to be; nothing is read or written where there is no folder. */
+void gm_vk_kept_read(gm_backend *be, const char *ending, gm_keptfile *file);
+void gm_vk_kept_write(gm_backend *be, const char *ending, const void *bytes, size_t size);
+void gm_vk_kept_remove(gm_backend *be, const char *ending);
 
 /* vk_devices.c */
 gm_status gm_vk_device_at(uint32_t index, gm_device_info *out, gm_err *err);
@@ -224,6 +235,8 @@ typedef struct gm_vk_product {
     bool two_scales;   /* in a block: gm_vk_two_scales            */
     uint32_t after;    /* GM_VK_AFTER_* or 0                      */
     uint32_t n_normed; /* values of a row that is normed after    */
+    gm_qtype type;     /* of the weights                          */
+    uint32_t n_rows;   /* of (the first of) them                  */
 } gm_vk_product;
 typedef struct gm_vk_cut {
     const char *pipeline;
@@ -231,6 +244,13 @@ typedef struct gm_vk_cut {
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
+/* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
+ * where there is none of that number. Some may be the same. */
+#define GM_VK_TRIES 24
+bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
+/* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
+void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);
+void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME]);
 
 /* vk_tune.c: fills be->tuning for the device that is open; exact: without what changes bits. */
 gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err);
@@ -267,17 +287,6 @@ gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p
 void gm_vk_drop(gm_exec *ex);
 gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
-/* vk_prof.c: runs the step that lies in the exec's first slice (no other exec has run one there since)
- * again, with a timestamp after each
- * dispatch, and adds the time of each kind of kernel to rows[]; *n of at most cap are filled. */
-typedef struct gm_vk_prof_row {
-    const char *name; /* of the shader */
-    uint32_t grid[3], spec[GM_VK_SPECS];
-    uint32_t n;
-    double us; /* all n together */
-} gm_vk_prof_row;
-gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err);
-
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 
 #endif

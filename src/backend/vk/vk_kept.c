@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One file a device and driver, so that the folder does not grow: a new driver or build replaces
+/* Files a device and driver, of pipelines and of what was found out by trying. There is one of each, so that the folder does not grow: a new driver or build replaces
  * what the old one left, which is of no use to it. It is written when the device is closed, if the
  * driver compiled what it had not in its cache. Two that close at once write the same; the last
  * stays. */
@@ -11,9 +11,10 @@
 
 #include "backend/vk/vk.h"
 #include "base/hash.h"
-#include "base/keptfile.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
+
+#define PIPELINES "pipelines"
 
 /* Everything that a compiled pipeline depends on. */
 static uint64_t key_of(const gm_vk_dev *d)
@@ -31,17 +32,17 @@ static uint64_t key_of(const gm_vk_dev *d)
     return key;
 }
 
-static gm_status path_of(const gm_backend *be, gm_strbuf *path)
+static bool path_of(const gm_backend *be, const char *ending, gm_strbuf *path)
 {
-    gm_strbuf_printf(path, "%s/%s.pipelines", be->kept.dir, be->kept.id);
-    return gm_strbuf_status(path, NULL);
+    if (!be->kept.dir) return false;
+    gm_strbuf_printf(path, "%s/%s.%s", be->kept.dir, be->kept.id, ending);
+    return gm_strbuf_status(path, NULL) == GM_OK;
 }
 
-/* Finds the file's bytes, if there are any to use; a file that is wrong is removed. */
-static void read_file(gm_backend *be, gm_keptfile *file)
+void gm_vk_kept_read(gm_backend *be, const char *ending, gm_keptfile *file)
 {
     gm_strbuf path = {0};
-    if (path_of(be, &path) == GM_OK) {
+    if (path_of(be, ending, &path)) {
         const char *const wrong = gm_keptfile_open(file, path.p, be->kept.key);
         if (wrong) {
             gm_note_tell(&be->kept.note, "%.300s was dropped: %s", path.p, wrong);
@@ -58,21 +59,28 @@ gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err
     be->kept = (gm_vk_kept){.dir = cfg->dir, .note = cfg->note, .key = key_of(&be->dev)};
     snprintf(be->kept.id, sizeof be->kept.id, "vulkan-%04x-%04x-%u", p->vendorID, p->deviceID,
              (unsigned)be->dev.driver_id);
-    if (be->kept.dir) read_file(be, &file);
+    gm_vk_kept_read(be, PIPELINES, &file);
     if (file.data) be->kept.before = gm_hash(file.data, file.size, 0);
     const gm_status status = gm_vk_pipes_init(&be->pipes, &be->dev, file.data, file.size, err);
     gm_keptfile_close(&file);
     return status;
 }
 
-static void write_file(gm_backend *be, const void *bytes, size_t size)
+void gm_vk_kept_write(gm_backend *be, const char *ending, const void *bytes, size_t size)
 {
     gm_strbuf path = {0};
-    if (path_of(be, &path) == GM_OK) {
+    if (path_of(be, ending, &path)) {
         mkdir(be->kept.dir, 0700); /* a failure shows when the file is written */
         const int os = gm_keptfile_write(path.p, be->kept.key, bytes, size);
         if (os) gm_note_tell(&be->kept.note, "%.300s was not written: %s", path.p, strerror(os));
     }
+    gm_strbuf_deinit(&path);
+}
+
+void gm_vk_kept_remove(gm_backend *be, const char *ending)
+{
+    gm_strbuf path = {0};
+    if (path_of(be, ending, &path)) unlink(path.p);
     gm_strbuf_deinit(&path);
 }
 
@@ -83,6 +91,6 @@ void gm_vk_kept_save(gm_backend *be)
     size_t size = 0;
     if (!be->kept.dir || !be->pipes.is_new) return;
     if (gm_vk_pipes_save(&be->pipes, &bytes, &size, NULL) != GM_OK) return;
-    if (gm_hash(bytes, size, 0) != be->kept.before) write_file(be, bytes, size);
+    if (gm_hash(bytes, size, 0) != be->kept.before) gm_vk_kept_write(be, PIPELINES, bytes, size);
     gm_mem_free(bytes);
 }

@@ -303,10 +303,13 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
                                  .two_scales = gm_vk_two_scales(w->type->id),
                                  .after = after,
                                  .n_normed =
-                                     after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0};
+                                     after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0,
+                                 .type = w->type->id,
+                                 .n_rows = (uint32_t)gm_tensor_rows(w)};
     gm_vk_cut cut;
-    gm_vk_cut_product(&l->ex->be->tuning, &shape, &cut);
+    const uint32_t tried = gm_vk_trial_cut(l->ex->be, &shape, &cut);
     draft t = draft_of(cut.pipeline, (int32_t)w->type->id);
+    t.d.tried = tried;
     memcpy(t.spec, cut.spec, sizeof t.spec);
     t.rows = cut.rows;
     t.columns = cut.columns;

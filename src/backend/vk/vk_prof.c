@@ -25,49 +25,59 @@ static void add(const gm_exec *ex, const gm_vk_dispatch *d, double us, gm_vk_pro
     rows[i].us += us;
 }
 
-static gm_status run_timed(gm_exec *ex, const gm_vk_list *list, VkQueryPool times, uint64_t *ticks,
-                           gm_err *err)
+gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, gm_err *err)
 {
     gm_vk_dev *const d = &ex->be->dev;
-    const gm_vk_recording r = {&ex->be->pipes, list, &ex->slice[0].step, ex->grids_off, times};
-    VkCommandBuffer cmd = NULL;
+    const VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                        .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                        .queryCount = (uint32_t)list->n + 1};
+    t->n = list->n;
+    GM_TRY(gm_mem_alloc(&t->ticks, t->n + 1, sizeof *t->ticks, "timestamps", err));
+    GM_TRY(
+        gm_vk_check(d->vk.vkCreateQueryPool(d->device, &info, NULL, &t->times), "timestamps", err));
+    const gm_vk_recording r = {&ex->be->pipes, list, &ex->slice[0].step, ex->grids_off, t->times};
+    return gm_vk_record(d, &r, &t->cmd, err);
+}
+
+gm_status gm_vk_timed_run(gm_vk_timed *t, gm_exec *ex, gm_err *err)
+{
+    gm_vk_dev *const d = &ex->be->dev;
     uint64_t value = 0;
-    gm_status status = gm_vk_record(d, &r, &cmd, err);
-    if (status == GM_OK) status = gm_vk_submit(d, cmd, &value, err);
-    if (status == GM_OK) status = gm_vk_wait(d, value, err);
-    if (status == GM_OK) {
-        const VkResult got = d->vk.vkGetQueryPoolResults(
-            d->device, times, 0, (uint32_t)list->n + 1, (list->n + 1) * sizeof *ticks, ticks,
-            sizeof *ticks, VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
-        status = gm_vk_check(got, "timestamps", err);
-    }
-    gm_vk_record_free(d, cmd);
-    return status;
+    GM_TRY(gm_vk_submit(d, t->cmd, &value, err));
+    GM_TRY(gm_vk_wait(d, value, err));
+    const VkResult got = d->vk.vkGetQueryPoolResults(
+        d->device, t->times, 0, (uint32_t)t->n + 1, (t->n + 1) * sizeof *t->ticks, t->ticks,
+        sizeof *t->ticks, VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+    return gm_vk_check(got, "timestamps", err);
+}
+
+double gm_vk_timed_us(const gm_vk_timed *t, const gm_exec *ex, size_t i)
+{
+    return (double)(t->ticks[i + 1] - t->ticks[i]) * (double)ex->be->dev.timestamp_ns * 1e-3;
+}
+
+void gm_vk_timed_close(gm_vk_timed *t, gm_exec *ex)
+{
+    gm_vk_dev *const d = &ex->be->dev;
+    gm_vk_record_free(d, t->cmd);
+    d->vk.vkDestroyQueryPool(d->device, t->times, NULL);
+    gm_mem_free(t->ticks);
+    *t = (gm_vk_timed){0};
 }
 
 gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err)
 {
-    gm_vk_dev *const d = &ex->be->dev;
     gm_vk_list list = {0};
-    VkQueryPool times = NULL;
-    uint64_t *ticks = NULL;
+    gm_vk_timed timed = {0};
     gm_status status = GM_OK;
     *n = 0;
     GM_TRY_DONE(gm_vk_list_plan(ex, 0, &list, err));
-    GM_TRY_DONE(gm_mem_alloc(&ticks, list.n + 1, sizeof *ticks, "timestamps", err));
-    const VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
-                                        .queryType = VK_QUERY_TYPE_TIMESTAMP,
-                                        .queryCount = (uint32_t)list.n + 1};
-    GM_TRY_DONE(
-        gm_vk_check(d->vk.vkCreateQueryPool(d->device, &info, NULL, &times), "timestamps", err));
-    GM_TRY_DONE(run_timed(ex, &list, times, ticks, err));
-    for (size_t i = 0; i < list.n; i++) {
-        const double us = (double)(ticks[i + 1] - ticks[i]) * (double)d->timestamp_ns * 1e-3;
-        add(ex, &list.at[i], us, rows, cap, n);
-    }
+    GM_TRY_DONE(gm_vk_timed_open(&timed, ex, &list, err));
+    GM_TRY_DONE(gm_vk_timed_run(&timed, ex, err));
+    for (size_t i = 0; i < list.n; i++)
+        add(ex, &list.at[i], gm_vk_timed_us(&timed, ex, i), rows, cap, n);
 done:
-    d->vk.vkDestroyQueryPool(d->device, times, NULL);
+    gm_vk_timed_close(&timed, ex);
     gm_vk_list_deinit(&list);
-    gm_mem_free(ticks);
     return status;
 }

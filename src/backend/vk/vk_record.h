@@ -24,8 +24,9 @@ typedef struct gm_vk_dispatch {
     int32_t indirect; /* number of the grid that the step brings, or -1 */
     uint32_t n_push;
     uint32_t n_ranges;
-    bool barrier; /* everything before it is finished and seen */
-    double work;  /* multiplications of products, of as many rows as there can be */
+    bool barrier;   /* everything before it is finished and seen */
+    double work;    /* multiplications of products, of as many rows as there can be */
+    uint32_t tried; /* what of it a trial tries (gm_vk_trial_cut), or 0 */
     uint8_t push[GM_VK_PUSH];
     gm_vk_range ranges[GM_VK_RANGES];
 } gm_vk_dispatch;

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Which kernel a product of so many columns gets: groups of eight lanes for few of them, tiles of 16
- * by 16 for more, and tiles of float16 for a prompt's, which alone change bits.
+ * by 16 for more, and tiles of float16 for a prompt's, which alone change bits. The tables are what
+ * usually suits; gm_vk_cut_try lists what else there is, with the same bits, for who can measure.
  *
- * A workgroup of groups has lanes / 8 of them; a group works on `rows` rows of weights (of each of two matrices, for gate and up) and nc columns, and cg groups side
- * by side have the same rows. Sums are a lane's registers, so a tile of more columns has fewer rows,
+ * A workgroup of groups has lanes / 8 of them; a group works on `rows` rows of weights (of each of
+ * two matrices, for gate and up) and nc columns, and cg groups side by side have the same rows. Sums are a lane's registers, so a tile of more columns has fewer rows,
  * and the workgroup grows before either gets small.
  *
  * What a lane has on its way is registers too. A Radeon 780M holds 8 waves if a lane has 64 of them,
  * which leaves 20 for it, and needs 5 KB on their way in each unit: 8 waves have 16. */
+
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "backend/vk/vk.h"
 
@@ -40,18 +44,35 @@ static uint32_t whole(uint32_t n, uint32_t of)
     return (n + of - 1) / of * of;
 }
 
-static void cut_groups(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+/* Words that a lane has on its way. */
+static uint32_t words_of(const gm_vk_product *p, const shape *s)
 {
-    const bool gate = p->after == GM_VK_AFTER_GELU;
-    const shape *s = gate ? gated : p->after ? normed : plain;
+    return s->rounds * s->rows * (p->after == GM_VK_AFTER_GELU ? 2 : 1) * p->words;
+}
+
+static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
+{
+    const shape *s = p->after == GM_VK_AFTER_GELU ? gated : p->after ? normed : plain;
     while (p->columns > s->columns && p->words <= s[1].words)
         s++;
-    uint32_t rounds = s->rounds;
-    while (rounds > 1 && rounds * s->rows * (1 + gate) * p->words > t->words_under_way)
-        rounds /= 2;
-    /* Shared memory: 60 bytes a lane let as many workgroups in as registers do. */
-    const uint32_t turn = 8 * rounds, most = s->lanes * 3 / 2 / (s->nc * s->cg) / turn * turn;
-    const uint32_t all = whole(p->n_blocks, turn);
+    shape found = *s;
+    while (found.rounds > 1 && words_of(p, &found) > t->words_under_way)
+        found.rounds /= 2;
+    return found;
+}
+
+/* Blocks of a column that are in shared memory at a time: 60 bytes a lane let as many workgroups in
+ * as registers do. */
+static uint32_t blocks_shared(const shape *s)
+{
+    const uint32_t turn = 8 * s->rounds;
+    return s->lanes * 3 / 2 / (s->nc * s->cg) / turn * turn;
+}
+
+static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
+{
+    const bool gate = p->after == GM_VK_AFTER_GELU;
+    const uint32_t most = blocks_shared(s), all = whole(p->n_blocks, 8 * s->rounds);
     out->pipeline = p->n_blocks ? "matmul" : "matmul_float";
     out->rows = s->lanes / 8 / s->cg * s->rows;
     out->columns = s->nc * s->cg / p->planes;
@@ -59,7 +80,7 @@ static void cut_groups(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut 
     spec[GM_VK_MM_LANES] = s->lanes;
     spec[GM_VK_MM_ROWS] = s->rows;
     spec[GM_VK_MM_COLS] = s->nc;
-    spec[GM_VK_MM_ROUNDS] = rounds;
+    spec[GM_VK_MM_ROUNDS] = s->rounds;
     spec[GM_VK_MM_AFTER] = p->after;
     spec[GM_VK_MM_TILE] = gate ? out->rows * out->columns : 1;
     spec[GM_VK_MM_PLANES] = p->planes;
@@ -98,15 +119,132 @@ static bool cut_tiles(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *
     return true;
 }
 
+static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
+{
+    return p->n_blocks && p->columns / p->planes >= t->half_from;
+}
+
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     *out = (gm_vk_cut){0};
-    if (p->n_blocks && p->columns / p->planes >= t->half_from) {
+    if (by_halves(t, p)) {
         *out = (gm_vk_cut){.pipeline = "matmul_half",
                            .spec = {8 * t->subgroup, t->subgroup, p->after, p->planes},
                            .rows = p->after ? 64 : 128,
                            .columns = 128};
         return;
     }
-    if (!cut_tiles(t, p, out)) cut_groups(t, p, out);
+    if (cut_tiles(t, p, out)) return;
+    const shape s = usual_shape(t, p);
+    cut_groups(p, &s, out);
+}
+
+/* ---- other ways ------------------------------------------------------------------------------ */
+
+/* What else may suit a product by groups: the powers of two by which the numbers of its usual shape
+ * are multiplied. The likeliest come first, for whoever has little time. */
+typedef struct change {
+    int8_t lanes, rows, nc, cg, rounds;
+} change;
+
+static const change changes[] = {
+    {.rounds = 1},
+    {.rounds = -1},
+    {.lanes = 1},
+    {.lanes = -1},
+    {.rows = 1},
+    {.rows = 1, .rounds = -1},
+    {.rows = -1},
+    {.rows = -1, .rounds = 1},
+    {.lanes = 1, .cg = 1},
+    {.lanes = -1, .cg = -1},
+    {.nc = -1, .cg = 1},
+    {.nc = 1, .cg = -1},
+    {.lanes = -1, .rounds = 1},
+    {.lanes = 1, .rounds = 1},
+    {.lanes = 1, .rows = 1, .rounds = -1},
+};
+#define N_CHANGES (sizeof changes / sizeof *changes)
+
+/* Tiles of rows and of columns. */
+static const uint8_t tiles[][2] = {{4, 2}, {2, 2}, {4, 1}, {2, 1}, {8, 1}, {8, 2}, {4, 4}};
+#define N_TILES (sizeof tiles / sizeof *tiles)
+
+_Static_assert(1 + N_CHANGES + N_TILES + 1 == GM_VK_TRIES, "vk.h counts them");
+
+static uint32_t times(uint32_t n, int8_t power)
+{
+    return power < 0 ? n >> -power : n << power;
+}
+
+/* Whether the kernel can have that shape, and a device might like it. t_vk_shape asserts the like. */
+static bool suits(const gm_vk_tuning *t, const gm_vk_product *p, const shape *s)
+{
+    const bool gate = p->after == GM_VK_AFTER_GELU;
+    const uint32_t columns = s->nc * s->cg;
+    if (s->lanes < 64 || s->lanes > 512 || !s->rows || s->rows > 8 || !s->rounds || s->rounds > 8 ||
+        !s->nc || s->nc > 4 || !s->cg || s->lanes / 8 % s->cg || s->nc % p->planes)
+        return false;
+    if (columns >= 2 * p->columns && columns / p->planes > 8) return false;
+    const uint32_t rows = s->lanes / 8 / s->cg * s->rows, results = gate ? rows * columns : 1;
+    if (gate && rows % GM_VK_BLOCK) return false;
+    if (p->after == GM_VK_AFTER_NORM && columns < p->columns) return false;
+    const uint32_t shared = columns * blocks_shared(s) * 40 + results / p->planes * 4;
+    return blocks_shared(s) > 0 && shared <= 32768 && s->rows * s->nc * (1 + gate) <= 16 &&
+           words_of(p, s) <= 2 * t->words_under_way;
+}
+
+static bool cut_changed(const gm_vk_tuning *t, const gm_vk_product *p, const change *c,
+                        gm_vk_cut *out)
+{
+    const shape from = usual_shape(t, p);
+    const shape s = {.lanes = times(from.lanes, c->lanes),
+                     .rows = times(from.rows, c->rows),
+                     .nc = times(from.nc, c->nc),
+                     .cg = times(from.cg, c->cg),
+                     .rounds = times(from.rounds, c->rounds)};
+    if (!suits(t, p, &s)) return false;
+    cut_groups(p, &s, out);
+    return true;
+}
+
+bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+{
+    gm_vk_tuning other = *t;
+    gm_vk_cut_product(t, p, out);
+    if (i == 0) return true;
+    if (!p->n_blocks || by_halves(t, p)) return false;
+    if (--i < N_CHANGES) return p->columns < t->tile_from && cut_changed(t, p, &changes[i], out);
+    i -= (uint32_t)N_CHANGES;
+    other.tile_from = i < N_TILES ? 2 : UINT32_MAX;
+    other.tile_m = i < N_TILES ? tiles[i][0] : 0;
+    other.tile_n = i < N_TILES ? tiles[i][1] : 0;
+    if (i < N_TILES && (!t->matrix_depth || p->columns < 2)) return false;
+    gm_vk_cut_product(&other, p, out);
+    return true;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Sizes of steps are powers of two, and as many outputs as may be wanted are named by the next. */
+void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME])
+{
+    uint32_t rows = 1;
+    while (rows < p->columns / p->planes)
+        rows *= 2;
+    static const char *const after[] = {"", ", gate and up", ", then norms"};
+    snprintf(name, GM_VK_NAME, "%s %" PRIu32 "x%" PRIu32 "%s, %" PRIu32 " rows%s",
+             gm_qtype_name(p->type), p->n_rows, p->n_blocks * GM_VK_BLOCK, after[p->after], rows,
+             p->planes > 1 ? " twice" : "");
+}
+
+void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME])
+{
+    uint32_t n_spec = GM_VK_SPECS;
+    while (n_spec && !cut->spec[n_spec - 1])
+        n_spec--;
+    int len = snprintf(name, GM_VK_NAME, "%s", cut->pipeline);
+    for (uint32_t i = 0; i < n_spec && len < GM_VK_NAME; i++)
+        len += snprintf(name + len, (size_t)(GM_VK_NAME - len), "%c%" PRIu32, i ? ',' : ':',
+                        cut->spec[i]);
 }

@@ -14,11 +14,9 @@
 static const gm_vk_tuning plain = {
     .subgroup = 8, .words_under_way = 20, .tile_from = UINT32_MAX, .half_from = UINT32_MAX};
 
-static void check(const gm_vk_product *p)
+static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
 {
-    gm_vk_cut cut;
-    gm_vk_cut_product(&plain, p, &cut);
-    const uint32_t *const s = cut.spec, rows = cut.rows, columns = cut.columns;
+    const uint32_t *const s = cut->spec, rows = cut->rows, columns = cut->columns;
     const bool gate = p->after == GM_VK_AFTER_GELU;
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
     assert_int_equal(16 % s[GM_VK_MM_ROWS], 0); /* a group's rows lie in one band */
@@ -35,6 +33,17 @@ static void check(const gm_vk_product *p)
     assert_true(in_shared + s[GM_VK_MM_TILE] * 4 <= 32768);
 }
 
+/* The usual way, and all others that may be tried. */
+static void check(const gm_vk_product *p)
+{
+    gm_vk_cut cut;
+    gm_vk_cut_product(&plain, p, &cut);
+    check_cut(p, &cut);
+    for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
+        if (gm_vk_cut_try(&plain, p, i, &cut)) check_cut(p, &cut);
+    }
+}
+
 static void test_shapes(void **state)
 {
     (void)state;
@@ -44,8 +53,14 @@ static void test_shapes(void **state)
         for (uint32_t rows = 1; rows <= 512; rows++) {
             for (uint32_t after = 0; after <= GM_VK_AFTER_NORM; after++) {
                 if (after == GM_VK_AFTER_NORM && rows > GM_VK_TAIL_ROWS) continue;
-                check(&(gm_vk_product){rows, 1, words ? 33 : 0, words, false, after, 0});
-                if (words) check(&(gm_vk_product){2 * rows, 2, 672, words, false, after, 0});
+                gm_vk_product p = {
+                    .columns = rows, .planes = 1, .n_blocks = 33, .words = words, .after = after};
+                if (!words) p.n_blocks = 0;
+                check(&p);
+                p.columns *= 2;
+                p.planes = 2;
+                p.n_blocks = 672;
+                if (words) check(&p);
             }
         }
     }

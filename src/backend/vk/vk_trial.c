@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: MIT */
+/* Trying. A plan is lowered for a size of step as it always is, and then listed again and again, each
+ * time with another way for every product in it; of each list only products are kept, a few of each
+ * kind and each with a barrier before it, recorded with times in between and run. So a kernel is
+ * measured with the weights that it will read, those of several layers in turn, which no cache holds
+ * at once, and nothing is built for it. What activations hold does not matter.
+ *
+ * The clock of a GPU rises while it works. All ways are therefore recorded first and then run in
+ * turn, several times over, and the best time of each counts. A way has to be MARGIN better than the
+ * usual one, or noise would choose. */
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/vk/vk.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+#define SUBJECTS 32  /* kinds of products in a plan: Gemma 3 has five of a type      */
+#define EACH     8   /* products of a kind that are run                              */
+#define ROUNDS   5   /* times that each way is run                                   */
+#define WARM_S   1.0 /* work before the first time counts, on a GPU                  */
+#define MARGIN   0.97
+
+#define ALL_TRIED "-" /* stands where a way does */
+
+/* A kind of product, and the ways to compute it. */
+typedef struct subject {
+    gm_vk_product product;
+    char what[GM_VK_NAME];
+    gm_vk_cut ways[GM_VK_TRIES];
+    double us[GM_VK_TRIES];
+    uint32_t n_ways, n_run; /* n_run: in the list that is being made */
+} subject;
+
+struct gm_vk_trial {
+    subject at[SUBJECTS];
+    uint32_t n, turn; /* turn: the way that is listed now */
+    uint32_t max_ways;
+    bool again;
+};
+typedef struct gm_vk_trial trial;
+
+/* ---- what lowering asks ---------------------------------------------------------------------- */
+
+static bool same_cut(const gm_vk_cut *a, const gm_vk_cut *b)
+{
+    return strcmp(a->pipeline, b->pipeline) == 0 && memcmp(a->spec, b->spec, sizeof a->spec) == 0;
+}
+
+/* All ways that differ. */
+static void find_ways(const trial *t, const gm_vk_tuning *tuning, subject *s)
+{
+    for (uint32_t i = 0; i < GM_VK_TRIES && s->n_ways < t->max_ways; i++) {
+        gm_vk_cut *const way = &s->ways[s->n_ways];
+        bool is_new = gm_vk_cut_try(tuning, &s->product, i, way);
+        for (uint32_t k = 0; k < s->n_ways && is_new; k++)
+            is_new = !same_cut(way, &s->ways[k]);
+        if (is_new) s->us[s->n_ways++] = (double)INFINITY;
+    }
+}
+
+static void cut_chosen(const gm_backend *be, const gm_vk_product *p, const gm_vk_choice *chosen,
+                       gm_vk_cut *out)
+{
+    char name[GM_VK_NAME];
+    for (uint32_t i = 0; chosen && i < GM_VK_TRIES; i++) {
+        if (!gm_vk_cut_try(&be->tuning, p, i, out)) continue;
+        gm_vk_cut_name(out, name);
+        if (strcmp(name, chosen->way) == 0) return;
+    }
+    gm_vk_cut_product(&be->tuning, p, out);
+}
+
+uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
+{
+    trial *const t = be->trial;
+    char what[GM_VK_NAME];
+    uint32_t i = 0;
+    gm_vk_product_name(p, what);
+    const gm_vk_choice *const chosen = gm_vk_choices_find(&be->choices, what);
+    cut_chosen(be, p, chosen, out);
+    if (!t || (chosen && !t->again)) return 0;
+    while (i < t->n && strcmp(t->at[i].what, what) != 0)
+        i++;
+    if (i == SUBJECTS) return 0;
+    subject *const s = &t->at[i];
+    if (i == t->n) {
+        *s = (subject){.product = *p};
+        memcpy(s->what, what, sizeof what);
+        find_ways(t, &be->tuning, s);
+        t->n++;
+    }
+    if (t->turn >= s->n_ways || s->n_ways < 2 || s->n_run == EACH) return 0;
+    s->n_run++;
+    *out = s->ways[t->turn];
+    return i + 1;
+}
+
+/* ---- one size of step ------------------------------------------------------------------------ */
+
+/* A list of tried products, recorded. */
+typedef struct turn {
+    gm_vk_list list;
+    gm_vk_timed timed;
+} turn;
+
+/* Only what is tried, one after the other; grids are those of a full step. */
+static void keep_tried(const gm_exec *ex, gm_vk_list *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        gm_vk_dispatch *const d = &list->at[i];
+        if (!d->tried) continue;
+        if (d->indirect >= 0) {
+            const gm_vk_grid *const g = &ex->grids[d->indirect];
+            d->indirect = -1;
+            d->grid[0] = g->x;
+            d->grid[1] = (ex->bucket.outs + g->per - 1) / g->per;
+        }
+        d->barrier = true;
+        list->at[n++] = *d;
+    }
+    list->n = n;
+}
+
+static gm_status list_turn(gm_exec *ex, trial *t, uint32_t i, turn *out, gm_err *err)
+{
+    t->turn = i;
+    for (uint32_t k = 0; k < t->n; k++)
+        t->at[k].n_run = 0;
+    GM_TRY(gm_vk_list_plan(ex, 0, &out->list, err));
+    keep_tried(ex, &out->list);
+    return GM_OK;
+}
+
+static void note_times(const gm_exec *ex, trial *t, uint32_t i, const turn *from)
+{
+    double sums[SUBJECTS] = {0};
+    for (size_t k = 0; k < from->list.n; k++)
+        sums[from->list.at[k].tried - 1] += gm_vk_timed_us(&from->timed, ex, k);
+    uint32_t n_run[SUBJECTS] = {0};
+    for (size_t k = 0; k < from->list.n; k++)
+        n_run[from->list.at[k].tried - 1]++;
+    for (uint32_t k = 0; k < t->n; k++) {
+        if (n_run[k]) t->at[k].us[i] = fmin(t->at[k].us[i], sums[k] / n_run[k]);
+    }
+}
+
+static gm_status run_turns(gm_exec *ex, trial *t, turn *turns, uint32_t n, double *warm,
+                           gm_err *err)
+{
+    const double start = gm_clock_s();
+    while (gm_clock_s() - start < *warm)
+        GM_TRY(gm_vk_timed_run(&turns[0].timed, ex, err));
+    *warm = 0;
+    for (uint32_t i = 0; i < n * ROUNDS; i++) {
+        GM_TRY(gm_vk_timed_run(&turns[i % n].timed, ex, err));
+        note_times(ex, t, i % n, &turns[i % n]);
+    }
+    return GM_OK;
+}
+
+static gm_status time_ways(gm_exec *ex, trial *t, double *warm, gm_err *err)
+{
+    const struct gm_vk_head head = {.n_rows = ex->bucket.rows, .n_outs = ex->bucket.outs};
+    turn turns[GM_VK_TRIES] = {0};
+    uint32_t n = 0;
+    gm_status status = GM_OK;
+    memcpy(ex->slice[0].step.map, &head, sizeof head);
+    do
+        GM_TRY_DONE(list_turn(ex, t, n, &turns[n], err));
+    while (turns[n].list.n && ++n < GM_VK_TRIES);
+    GM_TRY_DONE(gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err));
+    for (uint32_t i = 0; i < n; i++)
+        GM_TRY_DONE(gm_vk_timed_open(&turns[i].timed, ex, &turns[i].list, err));
+    if (n) GM_TRY_DONE(run_turns(ex, t, turns, n, warm, err));
+done:
+    for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
+        gm_vk_timed_close(&turns[i].timed, ex);
+        gm_vk_list_deinit(&turns[i].list);
+    }
+    return status;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+
+static gm_status cancelled(gm_err *err)
+{
+    return gm_fail(err, GM_E_CANCEL, 0, "trying kernels was cancelled");
+}
+
+static gm_status tell_row(const gm_tune_how *how, const gm_tune_row *row, gm_err *err)
+{
+    return how->row && how->row(how->ctx, row) ? cancelled(err) : GM_OK;
+}
+
+static gm_status choose(gm_backend *be, const subject *s, const gm_tune_how *how, gm_err *err)
+{
+    char names[GM_VK_TRIES][GM_VK_NAME];
+    gm_tune_try tries[GM_VK_TRIES];
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < s->n_ways; i++) {
+        gm_vk_cut_name(&s->ways[i], names[i]);
+        tries[i] = (gm_tune_try){names[i], isinf(s->us[i]) ? 0 : s->us[i]};
+        if (s->us[i] < s->us[best]) best = i;
+    }
+    if (s->us[best] > MARGIN * s->us[0]) best = 0;
+    gm_vk_choice one = {.us = tries[best].us, .usual_us = tries[0].us};
+    memcpy(one.what, s->what, sizeof one.what);
+    memcpy(one.way, names[best], sizeof one.way);
+    GM_TRY(gm_vk_choices_put(&be->choices, &one, err));
+    const gm_tune_row row = {s->what, tries, s->n_ways, best};
+    return s->n_ways > 1 ? tell_row(how, &row, err) : GM_OK;
+}
+
+static gm_status try_size(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
+                          gm_bucket bucket, double *warm, gm_err *err)
+{
+    trial *t = NULL;
+    gm_exec *ex = NULL;
+    gm_status status = GM_OK;
+    GM_TRY(gm_mem_alloc(&t, 1, sizeof *t, "trials", err));
+    t->again = how->again;
+    t->max_ways = how->max_ways ? how->max_ways : GM_VK_TRIES;
+    GM_TRY_DONE(gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err));
+    be->trial = t;
+    GM_TRY_DONE(time_ways(ex, t, warm, err));
+    for (uint32_t i = 0; i < t->n; i++)
+        GM_TRY_DONE(choose(be, &t->at[i], how, err));
+done:
+    be->trial = NULL;
+    gm_vk_drop(ex);
+    gm_mem_free(t);
+    return status;
+}
+
+static gm_bucket bucket_of(const gm_tune_model *m, uint32_t rows)
+{
+    return (gm_bucket){rows, rows < m->most.outs ? rows : m->most.outs};
+}
+
+/* All products of a plan in all sizes of steps: a name that is kept once every one of them was tried,
+ * so that the next start need not look. */
+static void name_all(const gm_tune_model *m, uint32_t n_sizes, char name[GM_VK_NAME])
+{
+    uint64_t hash = n_sizes;
+    for (size_t i = 0; i < m->plan->n_ops; i++) {
+        const gm_op *const op = &m->plan->ops[i];
+        for (uint32_t k = 0; k < gm_op_products(op); k++) {
+            const gm_tensor *const w = &m->plan->weights.at[op->weight[k]];
+            const uint64_t shape[] = {op->kind, w->type->id, gm_tensor_rows(w), gm_tensor_cols(w),
+                                      op->num.act[k]};
+            hash = gm_hash(shape, sizeof shape, hash);
+        }
+    }
+    snprintf(name, GM_VK_NAME, "all of plan %016" PRIx64 ", %" PRIu32 " outputs", hash,
+             m->most.outs);
+}
+
+/* Sizes of steps that have more than one way: all but those that are computed with float16. */
+static uint32_t count_sizes(const gm_backend *be, const gm_tune_model *m)
+{
+    uint32_t n = 0;
+    while (1ull << n <= m->most.rows && 1ull << n < be->tuning.half_from)
+        n++;
+    return n;
+}
+
+/* What is tried first is what matters most: steps of one row, then of two. */
+static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
+                           gm_err *err)
+{
+    const bool cpu = be->dev.props.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    const double end = gm_clock_s() + how->seconds;
+    const uint32_t n = count_sizes(be, m);
+    gm_vk_choice all = {.way = ALL_TRIED};
+    double warm = cpu ? 0 : WARM_S;
+    name_all(m, n, all.what);
+    if (!how->again && gm_vk_choices_find(&be->choices, all.what)) return GM_OK;
+    gm_note_tell(&how->note, "kernels are tried on %s, for a few seconds and this once",
+                 be->dev.props.deviceName);
+    for (uint32_t i = 0; i < n; i++) {
+        if (gm_clock_s() > end) return GM_OK;
+        GM_TRY(try_size(be, m, how, bucket_of(m, 1u << i), &warm, err));
+        if (how->progress.tell && !how->progress.tell(how->progress.ctx, i + 1, n))
+            return cancelled(err);
+    }
+    return gm_vk_choices_put(&be->choices, &all, err);
+}
+
+/* Of what was found before, the usual way has only its time. */
+static gm_status show(const gm_backend *be, const gm_tune_how *how, gm_err *err)
+{
+    for (size_t i = 0; i < be->choices.n; i++) {
+        const gm_vk_choice *const c = &be->choices.at[i];
+        if (strcmp(c->way, ALL_TRIED) == 0) continue;
+        const gm_tune_try tries[] = {{"usual", c->usual_us}, {c->way, c->us}};
+        const gm_tune_row row = {c->what, tries, 2, c->us < c->usual_us};
+        GM_TRY(tell_row(how, &row, err));
+    }
+    return GM_OK;
+}
+
+gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
+                         gm_err *err)
+{
+    if (how->forget) gm_vk_choices_forget(be);
+    if (m && how->seconds > 0 && be->dev.timestamp_ns > 0) {
+        const gm_status status = try_sizes(be, m, how, err);
+        gm_vk_choices_write(be); /* what was found before it was cancelled, too */
+        GM_TRY(status);
+    }
+    return how->show ? show(be, how, err) : GM_OK;
+}

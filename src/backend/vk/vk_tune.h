@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GM_BACKEND_VK_TUNE_H
+#define GM_BACKEND_VK_TUNE_H
+
+/* What is found out by trying: vk_trial.c measures kernels that give the same bits on a model's own
+ * weights, by times that the device takes (vk_prof.c), and vk_choice.c keeps the answers. */
+
+#include "backend/backend.h"
+#include "backend/vk/vk_record.h"
+
+#define GM_VK_NAME 96 /* of what is computed, and of a way to do it */
+
+/* vk_choice.c: what was found to be fastest here, by names: a file of lines, for this device, driver
+ * and build. Those of things that nobody computes any more go when there are GM_VK_CHOICES. */
+#define GM_VK_CHOICES 1024
+typedef struct gm_vk_choice {
+    char what[GM_VK_NAME], way[GM_VK_NAME];
+    double us, usual_us; /* that way, and the usual one */
+} gm_vk_choice;
+typedef struct gm_vk_choices {
+    gm_vk_choice *at;
+    size_t n, cap;
+} gm_vk_choices;
+void gm_vk_choices_read(gm_backend *be);
+void gm_vk_choices_write(gm_backend *be);
+void gm_vk_choices_forget(gm_backend *be); /* and their file */
+const gm_vk_choice *gm_vk_choices_find(const gm_vk_choices *c, const char *what);
+gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *err);
+
+/* vk_trial.c: the cut that a product gets here: the chosen one, the usual one, or the one that is
+ * tried now; then the answer is the number of what is tried, else 0. */
+struct gm_vk_product;
+struct gm_vk_cut;
+uint32_t gm_vk_trial_cut(gm_backend *be, const struct gm_vk_product *p, struct gm_vk_cut *out);
+gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
+                         gm_err *err);
+
+/* vk_prof.c: a list that is recorded with a time after each dispatch, and run as often as one likes. */
+typedef struct gm_vk_timed {
+    VkCommandBuffer cmd;
+    VkQueryPool times;
+    uint64_t *ticks; /* [n + 1] of the last run */
+    size_t n;        /* dispatches              */
+} gm_vk_timed;
+gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, gm_err *err);
+gm_status gm_vk_timed_run(gm_vk_timed *t, gm_exec *ex, gm_err *err);
+double gm_vk_timed_us(const gm_vk_timed *t, const gm_exec *ex, size_t i);
+void gm_vk_timed_close(gm_vk_timed *t, gm_exec *ex);
+
+/* Runs the step that lies in the exec's first slice (no other exec has run one there since)
+ * again, with a timestamp after each
+ * dispatch, and adds the time of each kind of kernel to rows[]; *n of at most cap are filled. */
+typedef struct gm_vk_prof_row {
+    const char *name; /* of the shader */
+    uint32_t grid[3], spec[GM_VK_SPECS];
+    uint32_t n;
+    double us; /* all n together */
+} gm_vk_prof_row;
+gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err);
+
+#endif

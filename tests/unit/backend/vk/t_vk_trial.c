@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/* Trying kernels: every way that is tried gives the bits of the usual one, what is found is kept and
+ * used, a file that is wrong is dropped, and what is known is not tried again. Which way is the
+ * fastest is nobody's business here. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/backends.h"
+#include "backend/vk/vk.h"
+#include "base/mem.h"
+#include "fixtures/tinymodel.h"
+#include "gemmule_tools.h"
+#include "model/model.h"
+
+#define ROWS 4 /* of a step: products have two ways to cut columns here */
+
+static const gm_backend_ops *const ops = &gm_backend_vulkan;
+
+typedef struct device {
+    gm_backend *be;
+    gm_tune_model loaded;
+} device;
+
+static gm_model *model_open(void)
+{
+    gm_err err = {0};
+    gm_model *m = NULL;
+    gm_synth_opts opts = gm_synth_opts_default();
+    const char *const path = tiny_path("trial");
+    opts.shape = "tiny";
+    opts.type = "q4_0";
+    opts.force = 1;
+    if (gm_synth_write(path, &opts, &err) != GM_OK) fail_msg("%s", err.msg);
+    if (gm_model_open(&m, path, &err) != GM_OK) fail_msg("%s", err.msg);
+    return m;
+}
+
+static void device_open(device *d, const gm_model *m, const gm_backend_cfg *cfg)
+{
+    const gm_config *const c = &m->config;
+    gm_err err = {0};
+    const gm_kv_desc desc = {.type = GM_QTYPE_F16,
+                             .n_layer = c->n_layer,
+                             .layer_class = c->layer_class,
+                             .n_kv_head = c->n_kv_head,
+                             .head_dim = c->head_dim,
+                             .n_vocab = gm_vocab_len(m->vocab),
+                             .n_slots = 1,
+                             .n_pages = {4, 4},
+                             .table_len = 4};
+    *d = (device){.loaded = {.plan = &m->plan, .most = {ROWS, 1}}};
+    if (ops->open(&d->be, cfg, &err) != GM_OK ||
+        ops->load(d->be, &m->plan.weights, NULL, &d->loaded.w, &err) != GM_OK ||
+        ops->kv_open(d->be, &desc, &d->loaded.kv, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+}
+
+static void device_close(device *d)
+{
+    ops->kv_close(d->loaded.kv);
+    ops->unload(d->loaded.w);
+    ops->close(d->be);
+}
+
+/* Logits of the last of ROWS tokens. */
+static void run(device *d, float *logits, uint32_t n_vocab)
+{
+    const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
+    const gm_step_limits limits = {
+        .rows = ROWS, .segs = 1, .outs = 1, .edits = 8, .sets = 1, .counts = 8};
+    gm_step *step = NULL;
+    gm_exec *ex = NULL;
+    gm_ticket t = 0;
+    gm_result r;
+    gm_err err = {0};
+    assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
+    gm_step_put_set(step, 0, &greedy, NULL, 0);
+    for (uint32_t class = 0; class < GM_CLASSES; class ++)
+        gm_step_put_edit(step, &(gm_page_edit){0, class, 0, 0});
+    gm_step_put_seg(step, &(gm_step_seg){0, 0, ROWS});
+    for (uint32_t i = 0; i < ROWS; i++)
+        gm_step_put_row(step,
+                        &(gm_step_row){.kind = GM_ROW_ID, .src = 7 + i, .pos = i, .last = {i, i}});
+    gm_step_put_out(step,
+                    &(gm_step_out){.row = ROWS - 1, .want = GM_WANT_LOGITS, .mask = GM_NO_MASK});
+    if (ops->lower(d->be, d->loaded.w, d->loaded.kv, d->loaded.plan, d->loaded.most, &ex, &err) !=
+            GM_OK ||
+        ops->run(ex, step, &t, &err) != GM_OK || ops->wait(d->be, t, &r, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+    memcpy(logits, r.out[0].logits, n_vocab * sizeof *logits);
+    ops->drop(ex);
+    gm_step_free(step);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+typedef struct notes {
+    gm_vk_choice at[64][GM_VK_TRIES];
+    uint32_t n_ways[64], n;
+} notes;
+
+static int note_row(void *ctx, const gm_tune_row *row)
+{
+    notes *const n = ctx;
+    assert_true(n->n < 64 && row->n_tries <= GM_VK_TRIES && row->chosen < row->n_tries);
+    assert_true(row->tries[row->chosen].us <= row->tries[0].us);
+    for (uint32_t i = 0; i < row->n_tries; i++) {
+        gm_vk_choice *const c = &n->at[n->n][i];
+        assert_true(row->tries[i].us > 0);
+        snprintf(c->what, sizeof c->what, "%s", row->what);
+        snprintf(c->way, sizeof c->way, "%s", row->tries[i].kernel);
+    }
+    n->n_ways[n->n++] = row->n_tries;
+    return 0;
+}
+
+/* Every product by its i-th way, for each i. */
+static void test_bits(void **state)
+{
+    (void)state;
+    gm_model *const m = model_open();
+    const uint32_t n_vocab = gm_vocab_len(m->vocab);
+    float *const want = malloc(2 * n_vocab * sizeof *want), *const got = want + n_vocab;
+    notes *const n = calloc(1, sizeof *n);
+    device d;
+    gm_err err = {0};
+    uint32_t most = 0;
+    device_open(&d, m, &(gm_backend_cfg){0});
+    run(&d, want, n_vocab);
+    const gm_tune_how how = {.seconds = 1e9, .max_ways = 5, .row = note_row, .ctx = n};
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_true(n->n >= 9); /* five products of one row, and of more; some share a name */
+    for (uint32_t i = 0; i == 0 || i < most; i++) {
+        for (uint32_t k = 0; k < n->n; k++) {
+            most = n->n_ways[k] > most ? n->n_ways[k] : most;
+            const gm_vk_choice *const one = &n->at[k][i < n->n_ways[k] ? i : 0];
+            assert_int_equal(gm_vk_choices_put(&d.be->choices, one, NULL), GM_OK);
+        }
+        run(&d, got, n_vocab);
+        assert_memory_equal(got, want, n_vocab * sizeof *got);
+    }
+    assert_int_equal(most, 5);
+    device_close(&d);
+    free(n);
+    free(want);
+    gm_model_close(m);
+}
+
+/* ---- what is kept ---------------------------------------------------------------------------- */
+
+static int count_row(void *ctx, const gm_tune_row *row)
+{
+    (void)row;
+    ++*(uint32_t *)ctx;
+    return 0;
+}
+
+static uint32_t tuned(device *d, gm_tune_how how)
+{
+    uint32_t n = 0;
+    gm_err err = {0};
+    how.row = count_row;
+    how.ctx = &n;
+    if (ops->tune(d->be, how.show ? NULL : &d->loaded, &how, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+    return n;
+}
+
+static void keep_note(void *ctx, const char *text)
+{
+    snprintf(ctx, 400, "%s", text);
+}
+
+static void test_kept(void **state)
+{
+    (void)state;
+    char dir[300], path[400], note[400] = "";
+    snprintf(dir, sizeof dir, "%s.dir", tiny_path("trial"));
+    assert_int_equal(mkdir(dir, 0700), 0);
+    gm_model *const m = model_open();
+    const gm_backend_cfg cfg = {.dir = dir, .note = {keep_note, note}};
+    const gm_tune_how some = {.seconds = 1e9, .max_ways = 2}, list = {.show = true};
+    device d;
+    device_open(&d, m, &cfg);
+    snprintf(path, sizeof path, "%s/%s.tuning", dir, d.be->kept.id);
+    assert_int_equal(tuned(&d, list), 0);
+    const uint32_t n = tuned(&d, some);
+    assert_true(n > 0);
+    assert_int_equal(tuned(&d, some), 0); /* all of it is known */
+    assert_true(tuned(&d, list) >= n);
+    device_close(&d);
+
+    device_open(&d, m, &cfg);
+    assert_true(tuned(&d, list) >= n);
+    assert_int_equal(tuned(&d, some), 0);
+    device_close(&d);
+    device_open(&d, m, &(gm_backend_cfg){.dir = dir, .untuned = true});
+    assert_int_equal(d.be->choices.n, 0);
+    device_close(&d);
+    assert_string_equal(note, "");
+
+    FILE *const f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, -3, SEEK_END);
+    fputc('9', f);
+    fputc('9', f);
+    fclose(f);
+    device_open(&d, m, &cfg);
+    assert_non_null(strstr(note, ".tuning was dropped: "));
+    assert_int_equal(tuned(&d, list), 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_true(tuned(&d, some) > 0);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(tuned(&d, (gm_tune_how){.show = true, .forget = true}), 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/%s.pipelines", dir, d.be->kept.id);
+    device_close(&d);
+    unlink(path);
+    assert_int_equal(rmdir(dir), 0);
+    gm_model_close(m);
+}
+
+/* Names of ways that this build does not have, and a list that is full. */
+static void test_foreign(void **state)
+{
+    (void)state;
+    gm_vk_choices c = {0};
+    gm_vk_choice one = {.way = "matmul:1,2,3"};
+    for (uint32_t i = 0; i < GM_VK_CHOICES + 3; i++) {
+        snprintf(one.what, sizeof one.what, "%u", i);
+        assert_int_equal(gm_vk_choices_put(&c, &one, NULL), GM_OK);
+    }
+    assert_int_equal(c.n, GM_VK_CHOICES);
+    assert_null(gm_vk_choices_find(&c, "2"));
+    assert_non_null(gm_vk_choices_find(&c, "3"));
+    gm_mem_free(c.at);
+
+    gm_backend be = {.tuning = {.subgroup = 8,
+                                .words_under_way = 20,
+                                .tile_from = UINT32_MAX,
+                                .half_from = UINT32_MAX}};
+    const gm_vk_product p = {.columns = 8, .planes = 1, .n_blocks = 24, .words = 5};
+    gm_vk_cut got, usual;
+    gm_vk_product_name(&p, one.what);
+    assert_int_equal(gm_vk_choices_put(&be.choices, &one, NULL), GM_OK);
+    assert_int_equal(gm_vk_trial_cut(&be, &p, &got), 0);
+    gm_vk_cut_product(&be.tuning, &p, &usual);
+    assert_memory_equal(got.spec, usual.spec, sizeof got.spec);
+    gm_mem_free(be.choices.at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_foreign),
+    };
+    return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
+}
