@@ -11,6 +11,7 @@ extern const gm_command gm_cmd_chat;
 extern const gm_command gm_cmd_bench;
 extern const gm_command gm_cmd_devices;
 extern const gm_command gm_cmd_selftest;
+extern const gm_command gm_cmd_tune;
 extern const gm_command gm_cmd_serve;
 extern const gm_command gm_cmd_top;
 extern const gm_command gm_cmd_inspect;

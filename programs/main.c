@@ -13,9 +13,9 @@
 #include "output.h"
 
 static const gm_command *const commands[] = {
-    &gm_cmd_run,      &gm_cmd_chat,    &gm_cmd_serve, &gm_cmd_top,     &gm_cmd_inspect,
-    &gm_cmd_tokenize, &gm_cmd_logits,  &gm_cmd_bench, &gm_cmd_devices, &gm_cmd_selftest,
-    &gm_cmd_convert,  &gm_cmd_compare, &gm_cmd_synth,
+    &gm_cmd_run,      &gm_cmd_chat,    &gm_cmd_serve,   &gm_cmd_top,     &gm_cmd_inspect,
+    &gm_cmd_tokenize, &gm_cmd_logits,  &gm_cmd_bench,   &gm_cmd_devices, &gm_cmd_selftest,
+    &gm_cmd_tune,     &gm_cmd_convert, &gm_cmd_compare, &gm_cmd_synth,
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 

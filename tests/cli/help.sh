@@ -24,20 +24,20 @@ check "backends" out_matches "${newline}backend +ref "
 check "the rung in use" out_matches "${newline}backend +cpu [^$newline]*\(here: (c|avx2|avx512)\)"
 
 declare -A options=(
-    [run]='-m --model --ctx --backend --device --threads --kv-type --isa --exact --system --raw --no-bos --no-special --temp --top-k --top-p
+    [run]='-m --model --ctx --backend --device --threads --kv-type --isa --tune --exact --system --raw --no-bos --no-special --temp --top-k --top-p
            --min-p --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed
            --max-tokens --stop --json -v -h'
-    [chat]='-m --model --ctx --backend --device --threads --kv-type --isa --exact --system --no-history --temp --top-k --top-p --min-p
+    [chat]='-m --model --ctx --backend --device --threads --kv-type --isa --tune --exact --system --no-history --temp --top-k --top-p --min-p
            --repeat-penalty --frequency-penalty --presence-penalty --logit-bias --seed --max-tokens
            --stop --json -v -h'
-    [serve]='-m --ctx --backend --device --threads --kv-type --isa --exact --host --port --model-name --api-key --api-key-file --tls-cert
+    [serve]='-m --ctx --backend --device --threads --kv-type --isa --tune --exact --host --port --model-name --api-key --api-key-file --tls-cert
            --tls-key --cors --parallel --queue --timeout --memory --cache-dir -h'
     [top]='--host --port --api-key --interval --once -h'
     [inspect]='--plan --json -v -h'
     [tokenize]='-m --no-bos --no-special --json -v -h'
-    [logits]='-m --ctx --backend --device --threads --kv-type --isa --exact --tokens --top --no-bos --no-special --json -v -h'
-    [bench]='-m --backend --device --threads --kv-type --isa --exact -p -n -d -b -r --check --csv --json -v -h'
-    [compare]='--text --ctx --backend --device --threads --kv-type --isa --exact --json -v -h'
+    [logits]='-m --ctx --backend --device --threads --kv-type --isa --tune --exact --tokens --top --no-bos --no-special --json -v -h'
+    [bench]='-m --backend --device --threads --kv-type --isa --tune --exact -p -n -d -b -r --check --csv --json -v -h'
+    [compare]='--text --ctx --backend --device --threads --kv-type --isa --tune --exact --json -v -h'
     [synth]='--size --type --head-type --seed --force -h'
 )
 examples=$(grep -E '^  gemmule ' <<<"$overall")

@@ -90,6 +90,27 @@ else
     check "should say what is there" eval '[[ $err =~ "memory: llvmpipe"[^:]*" has "[0-9]+" MB free" ]]'
 fi
 
+# What is fastest is tried where it is asked for: nothing above has, since lavapipe is no GPU.
+check "should not tune a processor by itself" test ! -e "${kept[0]%.pipelines}.tuning"
+works "${lvp[@]}" "$G" tune --ways 2 --seconds 1
+check "should have a table" out_matches "^product +ways +usual us +best us  chosen${newline}q8_0 "
+check "should name the device" out_has " products are faster than usual on llvmpipe"
+check "should keep it" test -s "${kept[0]%.pipelines}.tuning"
+n=$(wc -l <"$dir/.out")
+works "${lvp[@]}" "$G" tune --show
+check "should show as many" same "$(wc -l <"$dir/.out")" "$n"
+works "${lvp[@]}" "$G" tune --show --json
+check "should be JSON" out_matches '^\{"device":"llvmpipe[^"]*","n":[0-9]+,"n_changed":[0-9]+,"products":\[\{"product":"q8_0 '
+works "${lvp[@]}" "$G" run --backend vulkan --temp 0 --max-tokens 3 "Once upon"
+tuned=$out
+works "${lvp[@]}" "$G" run --backend vulkan --tune off --temp 0 --max-tokens 3 "Once upon"
+check "should be the same text" out_is "$tuned"
+works "${lvp[@]}" "$G" tune --reset
+check "should forget" test ! -e "${kept[0]%.pipelines}.tuning"
+refused 2 '--show and --reset are two things' "$G" tune --show --reset
+refused 2 '--tune is always, expected one of auto, off' "$G" run --tune always Hi
+refused 1 'vulkan: no device is geforce' "${lvp[@]}" "$G" tune --device geforce
+
 # A step is one submit, and sets nothing up.
 works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 4 -r 1 -v
 check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.]+" barriers, "[0-9]+" bytes up, " ]]'
