@@ -10,6 +10,7 @@
  *     vk_kept.c      ... and the file that spares compiling them again
  *     vk_record.c    dispatch lists, barriers, recordings
  *     vk_layout.c    weights as the kernels want them
+ *     vk_pack.c      ... fast, for the usual formats
  *     vk_load.c      ... and their way to the device
  *     vk_kv.c        pages and slots on the device
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
@@ -24,6 +25,7 @@
  *     vk.c           the entries */
 
 #include "backend/slots.h"
+#include "backend/vk/vk_layout.h"
 #include "backend/vk/vk_params.h"
 #include "backend/vk/vk_record.h"
 #include "backend/vk/vk_tune.h"
@@ -65,6 +67,8 @@ struct gm_backend {
     double done_s;     /* when the last step was         */
     struct gm_vk_shared *shared;
     gm_vk_buf roof;
+    double load_bytes_s; /* of the files, when weights were loaded last */
+    double up_bytes_s;   /* of a plain copy, once it was measured       */
 };
 
 struct gm_wset {
@@ -162,24 +166,6 @@ struct gm_exec {
     gm_candidate *top;  /* [outs, GM_TOP_MAX] */
     uint32_t *order;    /* [n_vocab] scratch of candidates */
 };
-
-/* vk_layout.c: bytes of a tensor on the device, and rows [first, first + n) of it, where first is a
- * multiple of 16. planes[i] is where row `first` of plane i goes; runs of 16 rows follow each other. */
-#define GM_VK_PLANES 4
-typedef struct gm_vk_planes {
-    uint32_t n;
-    uint64_t off[GM_VK_PLANES];      /* from the tensor's beginning */
-    uint64_t row_size[GM_VK_PLANES]; /* bytes of a row in the plane */
-    uint64_t size;                   /* of all                      */
-} gm_vk_planes;
-gm_status gm_vk_planes_of(const gm_tensor *t, gm_vk_planes *out, gm_err *err);
-void gm_vk_pack_rows(const gm_tensor *t, uint64_t first, uint64_t n,
-                     uint8_t *const planes[GM_VK_PLANES]);
-
-/* Words that a lane holds of a block of 32 weights, as it was read; 0 for plain floats. */
-uint32_t gm_vk_block_words(gm_qtype type);
-/* Whether the halves of a block of 32 have scales of their own. */
-bool gm_vk_two_scales(gm_qtype type);
 
 /* vk_kept.c: opens the pipelines with what the device's file has, and writes them there if there
  * is something new. Only the first can fail, and never because of the file. */
