@@ -278,6 +278,9 @@ static void say_counts(const row *w)
     if (!c->submits) return;
     if (w->r.warm_s > 0)
         gm_say_fact("warm-up", "%.1f s of work, for the GPU's clock (%s)", w->r.warm_s, w->name);
+    char plain[48] = "";
+    if (w->r.up_gb_s > 0) snprintf(plain, sizeof plain, "; a plain copy: %.1f", w->r.up_gb_s);
+    gm_say_fact("load", "%.1f GB/s of the file%s", w->r.load_gb_s, plain);
     for (uint32_t i = 0; i < GM_DEVICE_HEAPS; i++) {
         if (c->held[i])
             gm_say_fact("device memory", "%s in heap %" PRIu32, gm_size_text(c->held[i], held), i);

@@ -117,6 +117,7 @@ typedef struct gm_tune_how {
 typedef struct gm_roof {
     double read_bytes_s; /* bytes read from its memory a second, at best                   */
     double int8_ops_s;   /* int8 multiplications and additions a second; 0: not measured   */
+    double up_bytes_s;   /* bytes that it fetches from the host's memory a second; 0: shared */
 } gm_roof;
 
 /* What the configuration came to on this machine. */
@@ -130,6 +131,8 @@ typedef struct gm_backend_facts {
     const char
         *id;      /* begins the names of files about the device, until close; NULL: none is kept */
     uint64_t key; /* of device, driver and build: what was found out holds while it is the same */
+    double
+        load_bytes_s; /* of the files, when weights were loaded last; 0: they were not, or never are */
     gm_device_counts counts;
 } gm_backend_facts;
 

@@ -312,6 +312,7 @@ static gm_status fill_result(const bed *b, const gm_bench_opts *o, times *t, gm_
     out->roof_gb_s = median(t->read, o->reps) * 1e-9;
     out->roof_gop_s = median(t->ops, o->reps) * 1e-9;
     out->n_threads = facts_of(b).n_threads;
+    out->load_gb_s = facts_of(b).load_bytes_s * 1e-9;
     return GM_OK;
 }
 
@@ -341,6 +342,7 @@ static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, 
         GM_TRY(r->ops->roof(r->be, ROOF_SIZE, &roof, err));
         t.read[i] = roof.read_bytes_s;
         t.ops[i] = roof.int8_ops_s;
+        out->up_gb_s = roof.up_bytes_s * 1e-9;
         const gm_backend_facts before = facts_of(b);
         const uint64_t n_steps = b->n_steps;
         GM_TRY(repeat(b, o, 0, &t.seconds[i], err));

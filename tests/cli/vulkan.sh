@@ -117,6 +117,7 @@ check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.
 check "should say where memory is" eval '[[ $err =~ "device memory"\ +[0-9.]+" MB in heap 0" ]]'
 check "should set nothing up" err_has "0 allocations, 0 recordings"
 check "should name the device" eval '[[ $err =~ "device"\ +"llvmpipe" ]]'
+check "should say how fast weights came" eval '[[ $err =~ "load"\ +[0-9.]+" GB/s of the file"$newline ]]'
 check "should not warm a processor up" eval '[[ $err != *warm-up* ]]'
 works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 1 -r 1 --csv
 check "should have device and driver" eval '[[ $out =~ ",vulkan,spir-v,\"llvmpipe"[^\"]*"\",\"llvmpipe"[^\"]*"\"," ]]'

@@ -48,6 +48,7 @@ static void vk_describe(const gm_backend *be, gm_backend_facts *out)
                               .room = gm_vk_dev_room(&be->dev),
                               .id = be->kept.id,
                               .key = be->kept.key,
+                              .load_bytes_s = be->load_bytes_s,
                               .counts = be->dev.count};
 }
 

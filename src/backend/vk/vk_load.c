@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* The weights' way to the device. Tensors are put into few large buffers, because drivers limit both
  * the number of allocations and the size of one. Every core lays rows out, straight into the device's
- * memory where it is mapped, else into one half of a staging buffer while the device copies the
- * other. */
+ * memory where it is mapped, else into one part of a staging buffer while the device fetches others.
+ *
+ * A bus of 50 GB/s takes a part in less than a millisecond, in which workers have to be woken, a copy
+ * recorded and submitted: so a part takes rows of as many tensors as it has room for, and there are
+ * more than two. A core lays out 4 to 7 GB/s of the usual formats (docs/PERF.md, attempt 50), so it
+ * needs eight of them; larger parts would fall out of the processor's cache before they are fetched. */
 
+#include <math.h>
 #include <string.h>
 
 #include "backend/vk/vk.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 #define BUFFER_SIZE (1ull << 30) /* of weights, where the device gives that much at once */
-#define STAGE_SIZE  (32ull << 20)
+#define PARTS       4
+#define PART_SIZE   (32ull << 20)
 #define ALIGN       256
 
 gm_status gm_vk_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err)
@@ -69,92 +76,124 @@ done:
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+#define TASK_ROWS 16u /* a band of vk_layout.c    */
+#define PIECES    64u /* tensors of a batch       */
+
+/* Rows of a tensor, and where they go. */
+typedef struct piece {
+    const gm_tensor *t;
+    uint64_t first, n;
+    uint8_t *to[GM_VK_PLANES];
+    uint64_t row_size[GM_VK_PLANES];
+    uint32_t task_end; /* tasks of this one and those before it */
+} piece;
+
+/* What the workers lay out together, and the device then fetches. */
+typedef struct batch {
+    piece at[PIECES];
+    gm_vk_copy copies[PIECES * GM_VK_PLANES];
+    uint32_t n, n_copies;
+    uint64_t size;      /* bytes laid out     */
+    uint64_t file_size; /* bytes of the files */
+    gm_tasks tasks;
+} batch;
+
 typedef struct loader {
     gm_wset *w;
-    gm_vk_buf stage;
-    VkCommandBuffer cmd[2];
-    uint64_t value[2]; /* of the timeline, after which a half is free */
-    uint32_t half;
+    batch *batch;
+    gm_vk_buf stage; /* all-zero where the device's memory is mapped */
+    VkCommandBuffer cmd[PARTS];
+    uint64_t value[PARTS]; /* of the timeline, after which a part is free */
+    uint32_t part;
     const gm_progress *progress;
     uint64_t done, total; /* bytes of the files */
 } loader;
 
-/* A run of rows that the workers share. */
-typedef struct pack_job {
-    const gm_tensor *t;
-    uint64_t first, n;
-    uint8_t *to[GM_VK_PLANES];
-    const gm_vk_planes *planes;
-    gm_tasks tasks;
-} pack_job;
-
-#define TASK_ROWS 16u /* a band of vk_layout.c */
-
 static void pack_some(void *ctx, uint32_t index)
 {
-    pack_job *const j = ctx;
+    batch *const b = ctx;
     (void)index;
-    const uint32_t n_tasks = (uint32_t)((j->n + TASK_ROWS - 1) / TASK_ROWS);
-    for (uint32_t task; gm_tasks_take(&j->tasks, n_tasks, 1, &task);) {
-        const uint64_t first = (uint64_t)task * TASK_ROWS;
-        const uint64_t n = j->n - first < TASK_ROWS ? j->n - first : TASK_ROWS;
+    for (uint32_t task; gm_tasks_take(&b->tasks, b->at[b->n - 1].task_end, 1, &task);) {
+        uint32_t i = 0;
+        while (task >= b->at[i].task_end)
+            i++;
+        const piece *const p = &b->at[i];
+        const uint64_t first = (uint64_t)(task - (i ? b->at[i - 1].task_end : 0)) * TASK_ROWS;
+        const uint64_t n = p->n - first < TASK_ROWS ? p->n - first : TASK_ROWS;
         uint8_t *to[GM_VK_PLANES];
-        for (int i = 0; i < GM_VK_PLANES; i++)
-            to[i] = j->to[i] + first * j->planes->row_size[i];
-        gm_vk_pack_rows(j->t, j->first + first, n, to);
+        for (int k = 0; k < GM_VK_PLANES; k++)
+            to[k] = p->to[k] ? p->to[k] + first * p->row_size[k] : NULL;
+        gm_vk_pack_rows(p->t, p->first + first, n, to);
     }
 }
 
-/* Lays rows out in a half of the staging buffer and has the device fetch them. */
-static gm_status send_rows(loader *l, pack_job *job, const place *at, gm_err *err)
+/* Lays out what the batch has, and has the device fetch it; the next one goes into the part that has
+ * waited longest. */
+static gm_status send_batch(loader *l, gm_err *err)
 {
     gm_vk_dev *const d = &l->w->be->dev;
-    gm_vk_copy copies[GM_VK_PLANES];
-    uint64_t off = l->half * STAGE_SIZE;
-    /* The last band is sent whole, except of weights that have none and nothing behind them. */
-    const uint64_t padded =
-        job->planes->n > 1 ? (job->n + TASK_ROWS - 1) / TASK_ROWS * TASK_ROWS : job->n;
-    GM_TRY(gm_vk_wait(d, l->value[l->half], err));
-    for (uint32_t i = 0; i < GM_VK_PLANES; i++) {
-        const uint64_t row = job->planes->row_size[i];
-        job->to[i] = l->stage.map + off;
-        copies[i] = (gm_vk_copy){&l->stage, &l->w->bufs[at->buf], off,
-                                 at->off + job->planes->off[i] + job->first * row, padded * row};
-        off += (padded * row + 15) / 16 * 16;
+    batch *const b = l->batch;
+    if (b->n) gm_workers_run(l->w->be->workers, pack_some, b);
+    if (b->n_copies) {
+        GM_TRY(gm_vk_record_copies(d, l->cmd[l->part], b->copies, b->n_copies, err));
+        GM_TRY(gm_vk_submit(d, l->cmd[l->part], &l->value[l->part], err));
+        l->part = (l->part + 1) % PARTS;
+        GM_TRY(gm_vk_wait(d, l->value[l->part], err));
     }
-    gm_workers_run(l->w->be->workers, pack_some, job);
-    GM_TRY(gm_vk_record_copies(d, l->cmd[l->half], copies, job->planes->n, err));
-    GM_TRY(gm_vk_submit(d, l->cmd[l->half], &l->value[l->half], err));
-    l->half ^= 1;
+    l->done += b->file_size;
+    b->n = b->n_copies = 0;
+    b->size = b->file_size = 0;
+    b->tasks = (gm_tasks){0};
+    if (l->progress && l->progress->tell && !l->progress->tell(l->progress->ctx, l->done, l->total))
+        return gm_fail(err, GM_E_CANCEL, 0, "loading the weights was cancelled");
     return GM_OK;
+}
+
+/* Where the rows of a piece go: their place on the device, or one in the stage, from which they are
+ * fetched. The last band is sent whole, except of weights that have none and nothing behind them. */
+static void find_planes(loader *l, piece *p, const gm_vk_planes *planes, const place *at)
+{
+    batch *const b = l->batch;
+    const gm_vk_buf *const buf = &l->w->bufs[at->buf];
+    const uint64_t padded = planes->n > 1 ? (p->n + TASK_ROWS - 1) / TASK_ROWS * TASK_ROWS : p->n;
+    for (uint32_t i = 0; i < planes->n; i++) {
+        const uint64_t row = planes->row_size[i], size = padded * row;
+        const uint64_t to = at->off + planes->off[i] + p->first * row;
+        const uint64_t from = l->part * PART_SIZE + b->size;
+        p->row_size[i] = row;
+        p->to[i] = buf->map ? buf->map + to : l->stage.map + from;
+        if (!buf->map && size)
+            b->copies[b->n_copies++] = (gm_vk_copy){&l->stage, buf, from, to, size};
+        b->size += (size + 15) / 16 * 16;
+    }
 }
 
 static gm_status load_tensor(loader *l, uint32_t index, const place *at, gm_err *err)
 {
     const gm_tensor *const t = &l->w->tensors.at[index];
     const uint64_t rows = gm_tensor_rows(t);
-    uint8_t *const map = l->w->bufs[at->buf].map;
-    gm_vk_planes p;
-    GM_TRY(gm_vk_planes_of(t, &p, err));
+    batch *const b = l->batch;
+    gm_vk_planes planes;
     uint64_t row_size = 0;
-    for (uint32_t i = 0; i < p.n; i++)
-        row_size += p.row_size[i];
-    const uint64_t run = (STAGE_SIZE - 64) / (row_size ? row_size : 1) / TASK_ROWS * TASK_ROWS;
-    if (run == 0)
+    GM_TRY(gm_vk_planes_of(t, &planes, err));
+    for (uint32_t i = 0; i < planes.n; i++)
+        row_size += planes.row_size[i];
+    const uint64_t band = row_size * TASK_ROWS + 16 * GM_VK_PLANES;
+    if (band > PART_SIZE)
         return gm_fail(err, GM_E_TOOBIG, 0, "vulkan: a row of tensor %s is too long", t->name);
-    for (uint64_t first = 0; first < rows; first += run) {
-        pack_job job = {.t = t, .first = first, .planes = &p};
-        job.n = rows - first < run ? rows - first : run;
-        for (uint32_t i = 0; i < GM_VK_PLANES && map; i++)
-            job.to[i] = map + at->off + p.off[i] + first * p.row_size[i];
-        if (map)
-            gm_workers_run(l->w->be->workers, pack_some, &job);
-        else
-            GM_TRY(send_rows(l, &job, at, err));
-        l->done += job.n * gm_tensor_row_size(t);
-        if (l->progress && l->progress->tell &&
-            !l->progress->tell(l->progress->ctx, l->done, l->total))
-            return gm_fail(err, GM_E_CANCEL, 0, "loading the weights was cancelled");
+    for (uint64_t first = 0; first < rows;) {
+        const uint64_t fit = (PART_SIZE - b->size) / band * TASK_ROWS;
+        if (fit == 0 || b->n == PIECES) {
+            GM_TRY(send_batch(l, err));
+            continue;
+        }
+        piece *const p = &b->at[b->n];
+        *p = (piece){.t = t, .first = first, .n = rows - first < fit ? rows - first : fit};
+        find_planes(l, p, &planes, at);
+        p->task_end = (b->n ? p[-1].task_end : 0) + (uint32_t)((p->n + TASK_ROWS - 1) / TASK_ROWS);
+        b->file_size += p->n * gm_tensor_row_size(t);
+        b->n++;
+        first += p->n;
     }
     return GM_OK;
 }
@@ -162,24 +201,30 @@ static gm_status load_tensor(loader *l, uint32_t index, const place *at, gm_err 
 static gm_status load_all(loader *l, const place *at, gm_err *err)
 {
     gm_vk_dev *const d = &l->w->be->dev;
+    const double start = gm_clock_s();
     gm_status status = GM_OK;
     bool mapped = true;
     for (size_t i = 0; i < l->w->n_bufs; i++)
         mapped = mapped && l->w->bufs[i].map;
+    GM_TRY_DONE(gm_mem_alloc(&l->batch, 1, sizeof *l->batch, "weights", err));
     if (!mapped) {
-        GM_TRY_DONE(gm_vk_buf_alloc(d, &l->stage, 2 * STAGE_SIZE, GM_VK_STAGING, "staging", err));
-        for (int i = 0; i < 2; i++)
+        GM_TRY_DONE(
+            gm_vk_buf_alloc(d, &l->stage, PARTS * PART_SIZE, GM_VK_STAGING, "staging", err));
+        for (int i = 0; i < PARTS; i++)
             GM_TRY_DONE(gm_vk_record_alloc(d, &l->cmd[i], err));
     }
     for (uint32_t i = 0; i < l->w->tensors.n; i++)
         GM_TRY_DONE(load_tensor(l, i, &at[i], err));
+    GM_TRY_DONE(send_batch(l, err));
     d->count.bytes_up += l->done;
     GM_TRY_DONE(gm_vk_wait(d, d->n_submits, err));
+    l->w->be->load_bytes_s = (double)l->done / fmax(gm_clock_s() - start, 1e-9);
 done:
     if (status != GM_OK) gm_vk_wait(d, d->n_submits, NULL); /* staging may still be read */
-    gm_vk_record_free(d, l->cmd[0]);
-    gm_vk_record_free(d, l->cmd[1]);
+    for (int i = 0; i < PARTS; i++)
+        gm_vk_record_free(d, l->cmd[i]);
     gm_vk_buf_free(d, &l->stage);
+    gm_mem_free(l->batch);
     return status;
 }
 
