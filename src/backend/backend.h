@@ -106,7 +106,7 @@ typedef struct gm_tune_how {
     bool again;        /* also what was tried before                                      */
     bool forget;       /* first forgets all                                               */
     bool show;         /* in the end, row is told of all that is kept                     */
-    gm_note note;      /* told that it takes a moment, where it does                      */
+    gm_note note; /* told that it takes a moment, unless it was asked for, and what went wrong */
     int (*row)(void *ctx, const gm_tune_row *row); /* told of each thing, or NULL; anything but 0
                                                        cancels                            */
     void *ctx;

@@ -77,6 +77,7 @@ gm_status gm_tune_run(const gm_model *m, const gm_tune_opts *opts, gm_tune_resul
                              .max_ways = o.max_ways,
                              .again = true,
                              .forget = o.forget,
+                             .note = {o.engine.note, o.engine.note_ctx},
                              .row = tell_row,
                              .ctx = &t,
                              .progress = {tell_progress, &o.engine}};

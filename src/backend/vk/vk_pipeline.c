@@ -154,13 +154,24 @@ static void compile_some(void *ctx, uint32_t index)
     }
 }
 
+/* What was asked for since the last compiling, so that nobody meets one that failed again. */
+static void forget_new(gm_vk_pipes *p)
+{
+    while (p->n > p->n_compiled)
+        p->dev->vk.vkDestroyPipeline(p->dev->device, p->at[--p->n].pipeline, NULL);
+}
+
 gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err)
 {
     compile_job j = {.p = p};
     if (p->n == p->n_compiled) return GM_OK;
     gm_workers_run(workers, compile_some, &j);
     const VkResult r = (VkResult)atomic_load(&j.failed);
-    if (r != VK_SUCCESS) return gm_vk_check(r, p->at[atomic_load(&j.which)].shader->name, err);
+    if (r != VK_SUCCESS) {
+        const gm_vk_shader *const s = p->at[atomic_load(&j.which)].shader;
+        forget_new(p);
+        return gm_vk_check(r, s->name, err);
+    }
     const unsigned n = (unsigned)(p->n - p->n_compiled), n_hits = atomic_load(&j.n_hits);
     p->dev->count.pipelines += n;
     p->dev->count.cached += n_hits;

@@ -40,6 +40,7 @@ void gm_vk_pipes_deinit(gm_vk_pipes *p);
  * shader's constants, in the manifest's order. */
 gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, const uint32_t *spec,
                            uint32_t *out, gm_err *err);
+/* Where one fails, all numbers since the last compiling are void. */
 gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err);
 
 /* Appends the names and constants of the pipelines that were asked for since the last call. */

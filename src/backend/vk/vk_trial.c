@@ -7,7 +7,8 @@
  *
  * The clock of a GPU rises while it works. All ways are therefore recorded first and then run in
  * turn, several times over, and the best time of each counts. A way has to be MARGIN better than the
- * usual one, or noise would choose. */
+ * usual one, or noise would choose. Then a whole step is run both ways: what gives other logits is
+ * not taken. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -34,6 +35,7 @@ typedef struct subject {
     gm_vk_cut ways[GM_VK_TRIES];
     double us[GM_VK_TRIES];
     uint32_t n_ways, n_run; /* n_run: in the list that is being made */
+    uint32_t best;
 } subject;
 
 struct gm_vk_trial {
@@ -186,6 +188,54 @@ done:
     return status;
 }
 
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+/* A prompt in the first slot, as long as a step may be and there are pages for. */
+static bool put_prompt(const gm_exec *ex, gm_step *s)
+{
+    static const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
+    const gm_kv_desc *const d = &ex->kv->slots.desc;
+    uint32_t pages = d->table_len, n = ex->bucket.rows;
+    bool ok = gm_step_put_set(s, 0, &greedy, NULL, 0);
+    for (int c = 0; c < GM_CLASSES; c++)
+        pages = d->n_pages[c] < pages ? d->n_pages[c] : pages;
+    n = n < pages * GM_PAGE_LEN ? n : pages * GM_PAGE_LEN;
+    for (uint32_t i = 0; i * GM_PAGE_LEN < n; i++) {
+        for (uint32_t c = 0; c < GM_CLASSES; c++)
+            ok = ok && gm_step_put_edit(s, &(gm_page_edit){0, c, i, i});
+    }
+    ok = ok && gm_step_put_seg(s, &(gm_step_seg){0, 0, n});
+    for (uint32_t i = 0; i < n; i++)
+        ok = ok && gm_step_put_row(s, &(gm_step_row){.kind = GM_ROW_ID,
+                                                     .src = (i * 7919u + 13) % d->n_vocab,
+                                                     .pos = i,
+                                                     .last = {i, i}});
+    return ok && gm_step_put_out(
+                     s, &(gm_step_out){.row = n - 1, .want = GM_WANT_LOGITS, .mask = GM_NO_MASK});
+}
+
+/* The slot has a table and a token afterwards, which whoever comes first replaces. */
+static gm_status hash_logits(gm_exec *ex, uint64_t *hash, gm_err *err)
+{
+    const uint32_t rows = ex->bucket.rows;
+    const gm_step_limits limits = {.rows = rows,
+                                   .segs = 1,
+                                   .outs = 1,
+                                   .edits = (rows / GM_PAGE_LEN + 1) * GM_CLASSES,
+                                   .sets = 1};
+    gm_step *step = NULL;
+    gm_ticket ticket = 0;
+    gm_result r;
+    if (!ex->plan->outputs[GM_OUT_LOGITS] || !ex->kv) return GM_OK;
+    GM_TRY(gm_step_alloc(&step, &limits, err));
+    gm_status status = put_prompt(ex, step) ? GM_OK : gm_fail(err, GM_E_ARG, 0, "trials: no room");
+    if (status == GM_OK) status = gm_vk_run(ex, step, &ticket, err);
+    if (status == GM_OK) status = gm_vk_answer(ex->be, ticket, &r, err);
+    if (status == GM_OK) *hash = gm_hash(r.out[0].logits, ex->n_vocab * sizeof(float), 0);
+    gm_step_free(step);
+    return status;
+}
+
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 static gm_status cancelled(gm_err *err)
@@ -198,23 +248,74 @@ static gm_status tell_row(const gm_tune_how *how, const gm_tune_row *row, gm_err
     return how->row && how->row(how->ctx, row) ? cancelled(err) : GM_OK;
 }
 
-static gm_status choose(gm_backend *be, const subject *s, const gm_tune_how *how, gm_err *err)
+static double us_of(const subject *s, uint32_t i)
 {
-    char names[GM_VK_TRIES][GM_VK_NAME];
-    gm_tune_try tries[GM_VK_TRIES];
-    uint32_t best = 0;
-    for (uint32_t i = 0; i < s->n_ways; i++) {
-        gm_vk_cut_name(&s->ways[i], names[i]);
-        tries[i] = (gm_tune_try){names[i], isinf(s->us[i]) ? 0 : s->us[i]};
-        if (s->us[i] < s->us[best]) best = i;
+    return isinf(s->us[i]) ? 0 : s->us[i];
+}
+
+static void find_best(subject *s)
+{
+    for (uint32_t i = 1; i < s->n_ways; i++) {
+        if (s->us[i] < s->us[s->best]) s->best = i;
     }
-    if (s->us[best] > MARGIN * s->us[0]) best = 0;
-    gm_vk_choice one = {.us = tries[best].us, .usual_us = tries[0].us};
-    memcpy(one.what, s->what, sizeof one.what);
-    memcpy(one.way, names[best], sizeof one.way);
-    GM_TRY(gm_vk_choices_put(&be->choices, &one, err));
-    const gm_tune_row row = {s->what, tries, s->n_ways, best};
-    return s->n_ways > 1 ? tell_row(how, &row, err) : GM_OK;
+    if (s->us[s->best] > MARGIN * s->us[0]) s->best = 0;
+}
+
+static gm_status put_choices(gm_backend *be, const trial *t, gm_err *err)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        const subject *const s = &t->at[i];
+        gm_vk_choice one = {.us = us_of(s, s->best), .usual_us = us_of(s, 0)};
+        memcpy(one.what, s->what, sizeof one.what);
+        gm_vk_cut_name(&s->ways[s->best], one.way);
+        GM_TRY(gm_vk_choices_put(&be->choices, &one, err));
+    }
+    return GM_OK;
+}
+
+static gm_status tell_rows(const trial *t, const gm_tune_how *how, gm_err *err)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        const subject *const s = &t->at[i];
+        char names[GM_VK_TRIES][GM_VK_NAME];
+        gm_tune_try tries[GM_VK_TRIES];
+        for (uint32_t k = 0; k < s->n_ways; k++) {
+            gm_vk_cut_name(&s->ways[k], names[k]);
+            tries[k] = (gm_tune_try){names[k], us_of(s, k)};
+        }
+        const gm_tune_row row = {s->what, tries, s->n_ways, s->best};
+        if (s->n_ways > 1) GM_TRY(tell_row(how, &row, err));
+    }
+    return GM_OK;
+}
+
+/* What is chosen has to give the bits that the usual ways give, with the driver that is here: one that
+ * compiles a kernel wrongly would be fast, too. */
+static gm_status choose(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, trial *t,
+                        uint64_t usual, const gm_tune_how *how, gm_err *err)
+{
+    uint64_t chosen = usual;
+    bool changed = false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        find_best(&t->at[i]);
+        changed = changed || t->at[i].best;
+    }
+    GM_TRY(put_choices(be, t, err));
+    if (changed) {
+        gm_exec *ex = NULL;
+        gm_status status = gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err);
+        if (status == GM_OK) status = hash_logits(ex, &chosen, err);
+        gm_vk_drop(ex);
+        GM_TRY(status);
+    }
+    if (chosen == usual) return GM_OK;
+    gm_note_tell(&how->note,
+                 "kernels that were tried on %s for %" PRIu32
+                 " rows gave other bits, and are not used",
+                 be->dev.props.deviceName, bucket.rows);
+    for (uint32_t i = 0; i < t->n; i++)
+        t->at[i].best = 0;
+    return put_choices(be, t, err);
 }
 
 static gm_status try_size(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
@@ -222,17 +323,20 @@ static gm_status try_size(gm_backend *be, const gm_tune_model *m, const gm_tune_
 {
     trial *t = NULL;
     gm_exec *ex = NULL;
+    uint64_t usual = 0;
     gm_status status = GM_OK;
     GM_TRY(gm_mem_alloc(&t, 1, sizeof *t, "trials", err));
     t->again = how->again;
     t->max_ways = how->max_ways ? how->max_ways : GM_VK_TRIES;
     GM_TRY_DONE(gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err));
+    GM_TRY_DONE(hash_logits(ex, &usual, err));
     be->trial = t;
-    GM_TRY_DONE(time_ways(ex, t, warm, err));
-    for (uint32_t i = 0; i < t->n; i++)
-        GM_TRY_DONE(choose(be, &t->at[i], how, err));
-done:
+    status = time_ways(ex, t, warm, err);
     be->trial = NULL;
+    GM_TRY_DONE(status);
+    GM_TRY_DONE(choose(be, m, bucket, t, usual, how, err));
+    GM_TRY_DONE(tell_rows(t, how, err));
+done:
     gm_vk_drop(ex);
     gm_mem_free(t);
     return status;
@@ -281,8 +385,9 @@ static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune
     double warm = cpu ? 0 : WARM_S;
     name_all(m, n, all.what);
     if (!how->again && gm_vk_choices_find(&be->choices, all.what)) return GM_OK;
-    gm_note_tell(&how->note, "kernels are tried on %s, for a few seconds and this once",
-                 be->dev.props.deviceName);
+    if (!how->again)
+        gm_note_tell(&how->note, "kernels are tried on %s, for a few seconds and this once",
+                     be->dev.props.deviceName);
     for (uint32_t i = 0; i < n; i++) {
         if (gm_clock_s() > end) return GM_OK;
         GM_TRY(try_size(be, m, how, bucket_of(m, 1u << i), &warm, err));
@@ -310,9 +415,12 @@ gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_h
 {
     if (how->forget) gm_vk_choices_forget(be);
     if (m && how->seconds > 0 && be->dev.timestamp_ns > 0) {
-        const gm_status status = try_sizes(be, m, how, err);
+        gm_err why = {0};
+        const gm_status status = try_sizes(be, m, how, &why);
         gm_vk_choices_write(be); /* what was found before it was cancelled, too */
-        GM_TRY(status);
+        const bool fatal = how->again || status == GM_E_LOST || status == GM_E_CANCEL;
+        if (status != GM_OK && fatal) return gm_fail(err, status, why.os, "%s", why.msg);
+        if (status != GM_OK) gm_note_tell(&how->note, "kernels were not tried: %s", why.msg);
     }
     return how->show ? show(be, how, err) : GM_OK;
 }
