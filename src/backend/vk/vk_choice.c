@@ -30,7 +30,8 @@ gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *e
     if (i == GM_VK_CHOICES) i = 0; /* the oldest goes */
     if (i < c->n) memmove(&c->at[i], &c->at[i + 1], (--c->n - i) * sizeof *c->at);
     GM_TRY(gm_mem_grow(&c->at, &c->cap, c->n + 1, sizeof *c->at, "choices", err));
-    c->at[c->n++] = *one;
+    c->at[c->n] = *one;
+    c->at[c->n++].pass = c->pass;
     return GM_OK;
 }
 

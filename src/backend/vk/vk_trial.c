@@ -85,7 +85,7 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
     gm_vk_product_name(p, what);
     const gm_vk_choice *const chosen = gm_vk_choices_find(&be->choices, what);
     cut_chosen(be, p, chosen, out);
-    if (!t || (chosen && !t->again)) return 0;
+    if (!t || (chosen && (!t->again || chosen->pass == be->choices.pass))) return 0;
     while (i < t->n && strcmp(t->at[i].what, what) != 0)
         i++;
     if (i == SUBJECTS) return 0;
@@ -361,8 +361,10 @@ static void name_all(const gm_tune_model *m, uint32_t n_sizes, char name[GM_VK_N
             hash = gm_hash(shape, sizeof shape, hash);
         }
     }
-    snprintf(name, GM_VK_NAME, "all of plan %016" PRIx64 ", %" PRIu32 " outputs", hash,
-             m->most.outs);
+    uint32_t outs = 1; /* as gm_vk_product_name has them */
+    while (outs < m->most.outs)
+        outs *= 2;
+    snprintf(name, GM_VK_NAME, "all of plan %016" PRIx64 ", %" PRIu32 " outputs", hash, outs);
 }
 
 /* Sizes of steps that have more than one way: all but those that are computed with float16. */
@@ -384,6 +386,7 @@ static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune
     gm_vk_choice all = {.way = ALL_TRIED};
     double warm = cpu ? 0 : WARM_S;
     name_all(m, n, all.what);
+    be->choices.pass++;
     if (!how->again && gm_vk_choices_find(&be->choices, all.what)) return GM_OK;
     if (!how->again)
         gm_note_tell(&how->note, "kernels are tried on %s, for a few seconds and this once",

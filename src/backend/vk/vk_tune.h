@@ -15,11 +15,13 @@
 #define GM_VK_CHOICES 1024
 typedef struct gm_vk_choice {
     char what[GM_VK_NAME], way[GM_VK_NAME];
-    double us, usual_us; /* that way, and the usual one */
+    double us, usual_us; /* that way, and the usual one             */
+    uint32_t pass;       /* of trials that found it; 0: one before this */
 } gm_vk_choice;
 typedef struct gm_vk_choices {
     gm_vk_choice *at;
     size_t n, cap;
+    uint32_t pass; /* that puts choices now */
 } gm_vk_choices;
 void gm_vk_choices_read(gm_backend *be);
 void gm_vk_choices_write(gm_backend *be);
