@@ -13,6 +13,7 @@
 
 #include "backend/vk/vk.h"
 #include "base/clock.h"
+#include "base/mapfile.h"
 #include "base/mem.h"
 
 #define BUFFER_SIZE (1ull << 30) /* of weights, where the device gives that much at once */
@@ -76,8 +77,9 @@ done:
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-#define TASK_ROWS 16u /* a band of vk_layout.c    */
-#define PIECES    64u /* tensors of a batch       */
+#define BAND      16u            /* rows that vk_layout.c puts together */
+#define TASK_SIZE (512ull << 10) /* bytes of a file, about              */
+#define PIECES    64u            /* tensors of a batch                  */
 
 /* Rows of a tensor, and where they go. */
 typedef struct piece {
@@ -85,7 +87,7 @@ typedef struct piece {
     uint64_t first, n;
     uint8_t *to[GM_VK_PLANES];
     uint64_t row_size[GM_VK_PLANES];
-    uint32_t task_end; /* tasks of this one and those before it */
+    uint32_t task_rows, task_end; /* of a task; tasks of this one and those before it */
 } piece;
 
 /* What the workers lay out together, and the device then fetches. */
@@ -96,6 +98,7 @@ typedef struct batch {
     uint64_t size;      /* bytes laid out     */
     uint64_t file_size; /* bytes of the files */
     gm_tasks tasks;
+    bool mapped; /* the files are: pages are asked for many at a time */
 } batch;
 
 typedef struct loader {
@@ -118,11 +121,13 @@ static void pack_some(void *ctx, uint32_t index)
         while (task >= b->at[i].task_end)
             i++;
         const piece *const p = &b->at[i];
-        const uint64_t first = (uint64_t)(task - (i ? b->at[i - 1].task_end : 0)) * TASK_ROWS;
-        const uint64_t n = p->n - first < TASK_ROWS ? p->n - first : TASK_ROWS;
+        const uint64_t first = (uint64_t)(task - (i ? b->at[i - 1].task_end : 0)) * p->task_rows;
+        const uint64_t n = p->n - first < p->task_rows ? p->n - first : p->task_rows;
+        const uint64_t row_size = gm_tensor_row_size(p->t);
         uint8_t *to[GM_VK_PLANES];
         for (int k = 0; k < GM_VK_PLANES; k++)
             to[k] = p->to[k] ? p->to[k] + first * p->row_size[k] : NULL;
+        if (b->mapped) gm_mapfile_fetch(p->t->data + (p->first + first) * row_size, n * row_size);
         gm_vk_pack_rows(p->t, p->first + first, n, to);
     }
 }
@@ -155,7 +160,7 @@ static void find_planes(loader *l, piece *p, const gm_vk_planes *planes, const p
 {
     batch *const b = l->batch;
     const gm_vk_buf *const buf = &l->w->bufs[at->buf];
-    const uint64_t padded = planes->n > 1 ? (p->n + TASK_ROWS - 1) / TASK_ROWS * TASK_ROWS : p->n;
+    const uint64_t padded = planes->n > 1 ? (p->n + BAND - 1) / BAND * BAND : p->n;
     for (uint32_t i = 0; i < planes->n; i++) {
         const uint64_t row = planes->row_size[i], size = padded * row;
         const uint64_t to = at->off + planes->off[i] + p->first * row;
@@ -178,19 +183,24 @@ static gm_status load_tensor(loader *l, uint32_t index, const place *at, gm_err 
     GM_TRY(gm_vk_planes_of(t, &planes, err));
     for (uint32_t i = 0; i < planes.n; i++)
         row_size += planes.row_size[i];
-    const uint64_t band = row_size * TASK_ROWS + 16 * GM_VK_PLANES;
+    const uint64_t band = row_size * BAND + 16 * GM_VK_PLANES;
+    const uint64_t per_task = TASK_SIZE / (gm_tensor_row_size(t) * BAND + 1) + 1;
     if (band > PART_SIZE)
         return gm_fail(err, GM_E_TOOBIG, 0, "vulkan: a row of tensor %s is too long", t->name);
     for (uint64_t first = 0; first < rows;) {
-        const uint64_t fit = (PART_SIZE - b->size) / band * TASK_ROWS;
+        const uint64_t fit = (PART_SIZE - b->size) / band * BAND;
         if (fit == 0 || b->n == PIECES) {
             GM_TRY(send_batch(l, err));
             continue;
         }
         piece *const p = &b->at[b->n];
-        *p = (piece){.t = t, .first = first, .n = rows - first < fit ? rows - first : fit};
+        *p = (piece){.t = t,
+                     .first = first,
+                     .n = rows - first < fit ? rows - first : fit,
+                     .task_rows = (uint32_t)per_task * BAND};
         find_planes(l, p, &planes, at);
-        p->task_end = (b->n ? p[-1].task_end : 0) + (uint32_t)((p->n + TASK_ROWS - 1) / TASK_ROWS);
+        p->task_end =
+            (b->n ? p[-1].task_end : 0) + (uint32_t)((p->n + p->task_rows - 1) / p->task_rows);
         b->file_size += p->n * gm_tensor_row_size(t);
         b->n++;
         first += p->n;
@@ -207,6 +217,7 @@ static gm_status load_all(loader *l, const place *at, gm_err *err)
     for (size_t i = 0; i < l->w->n_bufs; i++)
         mapped = mapped && l->w->bufs[i].map;
     GM_TRY_DONE(gm_mem_alloc(&l->batch, 1, sizeof *l->batch, "weights", err));
+    l->batch->mapped = l->w->tensors.mapped;
     if (!mapped) {
         GM_TRY_DONE(
             gm_vk_buf_alloc(d, &l->stage, PARTS * PART_SIZE, GM_VK_STAGING, "staging", err));
