@@ -4,6 +4,7 @@
 
 /* Weights as the kernels want them. Any thread. */
 
+#include "base/status.h"
 #include "quant/tensor.h"
 
 /* Bytes of a tensor on the device, and rows [first, first + n) of it, where first is a
