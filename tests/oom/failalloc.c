@@ -76,9 +76,11 @@ EARLY static bool is_boot(const void *p)
  * jansson's lexer does not look whether its buffer could grow (akheron/jansson issue 362, in 2.14
  * and 2.15.1): it loses bytes of a long token, or reads past them. Where in jansson that is, is
  * found out by a document: its token longer than 15 bytes makes the buffer 32 bytes long, and
- * nothing before has that size. To see whether a newer jansson does better, leave out the call. */
+ * nothing before has that size in this thread. In others it may: a thread that begins under
+ * AddressSanitizer asks for 32 bytes in pthread_getattr_np. To see whether a newer jansson does
+ * better, leave out the call. */
 #define LEXER_GROWN 32
-static bool lexer_learning;
+static _Thread_local bool lexer_learning;
 static const void *lexer_caller;
 
 static void lexer_learn(void)
