@@ -15,11 +15,14 @@
  * where no piece joins it to what stands before, was tried and left out: 1 MB on one line took 0.11
  * instead of 0.16 s, not worth an index of what pieces join.
  *
- * Symbols are a linked list in an array; a merge takes the right one into the left one. The heap
- * keeps candidates, best first: the higher score, then the leftmost. A candidate is stale, and
- * skipped, when its left symbol is gone or the two lengths no longer add up to its own: symbols
- * only grow, so the sum can never come back to an old value. At most three candidates are made for
- * each symbol, whence n log n for any text.
+ * Symbols lie one behind the other, so that their lengths say where all of them are: each has its
+ * own at its first byte, for the neighbour on the right, and at its last, for the one on the left.
+ * A merge takes the right one into the left one. The heap keeps candidates, best first: the higher
+ * score, then the leftmost. A candidate is stale, and skipped, when its left symbol is gone or the
+ * two lengths no longer add up to its own: symbols only grow, so the sum can never come back to an
+ * old value. At most three candidates are made for each symbol, whence n log n for any text. Ids
+ * are not kept but looked up again: a text of 16 MB in one segment has 16 million symbols, and each
+ * byte beside one of them counts.
  *
  * Unused pieces may be made on the way to larger ones but are not handed out: they are cut again
  * where the candidate that made them was joined, as SentencePiece does. */
@@ -27,26 +30,21 @@
 /* Offsets are 32 bits wide and respelling makes a byte three. */
 #define TEXT_MAX ((size_t)INT32_MAX / 4)
 
-#define NONE UINT32_MAX
-
-typedef struct symbol {
-    uint32_t off, len; /* in work.text; len 0: merged into another */
-    uint32_t prev, next;
-    int32_t id; /* GM_NO_TOKEN: not in the vocabulary */
-} symbol;
+/* Marks a length at the first byte of a symbol. */
+#define FIRST 0x80000000u
 
 typedef struct pair {
-    uint64_t order; /* smallest first: descending score, then the left symbol's index */
-    uint32_t len;
-    int32_t id;
+    uint32_t order;     /* smallest first: descending score */
+    uint32_t left, len; /* where it begins in the segment; of both together */
 } pair;
 
 typedef struct work {
     const gm_vocab *v;
     gm_ids *out;
     gm_strbuf text; /* the plain run, respelled */
-    symbol *symbols;
-    size_t n_symbols, cap_symbols;
+    gm_str segment; /* of it */
+    uint32_t *lens; /* [segment.len] of symbols, where they begin and end; elsewhere anything */
+    size_t cap_lens;
     pair *heap;
     size_t n_heap, cap_heap;
     uint32_t *cut; /* [n_vocab] bytes left of the joint in an unused piece; made when one is met */
@@ -79,11 +77,16 @@ static uint32_t score_order(float score)
     return bits & 0x80000000u ? bits : bits ^ 0x7FFFFFFFu;
 }
 
+static uint64_t rank(const pair *p)
+{
+    return (uint64_t)p->order << 32 | p->left;
+}
+
 static gm_status heap_push(work *w, pair p, gm_err *err)
 {
     GM_TRY(gm_mem_grow(&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap, "merges", err));
     size_t at = w->n_heap++;
-    for (; at > 0 && p.order < w->heap[(at - 1) / 2].order; at = (at - 1) / 2)
+    for (; at > 0 && rank(&p) < rank(&w->heap[(at - 1) / 2]); at = (at - 1) / 2)
         w->heap[at] = w->heap[(at - 1) / 2];
     w->heap[at] = p;
     return GM_OK;
@@ -95,8 +98,8 @@ static pair heap_pop(work *w)
     const pair last = w->heap[--w->n_heap];
     size_t at = 0;
     for (size_t child = 1; child < w->n_heap; child = 2 * at + 1) {
-        if (child + 1 < w->n_heap && w->heap[child + 1].order < w->heap[child].order) child++;
-        if (last.order <= w->heap[child].order) break;
+        if (child + 1 < w->n_heap && rank(&w->heap[child + 1]) < rank(&w->heap[child])) child++;
+        if (rank(&last) <= rank(&w->heap[child])) break;
         w->heap[at] = w->heap[child];
         at = child;
     }
@@ -106,9 +109,16 @@ static pair heap_pop(work *w)
 
 /* ---- merging ------------------------------------------------------------------------- */
 
-static gm_str work_text(const work *w, uint32_t off, uint32_t len)
+/* Of the symbol that begins, or ends, at a byte of the segment. */
+static uint32_t len_at(const work *w, size_t at)
 {
-    return (gm_str){w->text.p + off, len};
+    return w->lens[at] & ~FIRST;
+}
+
+static void symbol_set(work *w, size_t at, uint32_t len)
+{
+    w->lens[at + len - 1] = len;
+    w->lens[at] = FIRST | len;
 }
 
 /* Remembers where an unused piece is joined; the newest candidate counts. */
@@ -124,33 +134,29 @@ static gm_status cut_note(work *w, int32_t id, uint32_t left_len, gm_err *err)
 /* Makes a candidate of the symbol and the one after it, where that is a piece. */
 static gm_status pair_add(work *w, uint32_t left, gm_err *err)
 {
-    if (left == NONE || w->symbols[left].next == NONE) return GM_OK;
-    const symbol *const a = &w->symbols[left];
-    const uint32_t len = a->len + w->symbols[a->next].len;
-    const int32_t id = gm_vocab_find_merged(w->v, work_text(w, a->off, len));
+    const uint32_t left_len = len_at(w, left), right = left + left_len;
+    if (right == w->segment.len) return GM_OK;
+    const uint32_t len = left_len + len_at(w, right);
+    const int32_t id = gm_vocab_find_merged(w->v, (gm_str){w->segment.p + left, len});
     if (id == GM_NO_TOKEN) return GM_OK;
-    if (gm_vocab_kind(w->v, id) == GM_PIECE_UNUSED) GM_TRY(cut_note(w, id, a->len, err));
-    const uint64_t order = (uint64_t)score_order(gm_vocab_score(w->v, id)) << 32 | left;
-    return heap_push(w, (pair){.order = order, .len = len, .id = id}, err);
+    if (gm_vocab_kind(w->v, id) == GM_PIECE_UNUSED) GM_TRY(cut_note(w, id, left_len, err));
+    const uint32_t order = score_order(gm_vocab_score(w->v, id));
+    return heap_push(w, (pair){.order = order, .left = left, .len = len}, err);
 }
 
 static gm_status merge_all(work *w, gm_err *err)
 {
-    for (uint32_t i = 0; i + 1 < w->n_symbols; i++)
-        GM_TRY(pair_add(w, i, err));
+    for (uint32_t at = 0; at < w->segment.len; at += len_at(w, at))
+        GM_TRY(pair_add(w, at, err));
     while (w->n_heap) {
         const pair p = heap_pop(w);
-        const uint32_t left = (uint32_t)p.order;
-        symbol *const a = &w->symbols[left];
-        if (a->len == 0 || a->next == NONE || a->len + w->symbols[a->next].len != p.len) continue;
-        symbol *const b = &w->symbols[a->next];
-        a->len = p.len;
-        a->id = p.id;
-        a->next = b->next;
-        b->len = 0;
-        if (a->next != NONE) w->symbols[a->next].prev = left;
-        GM_TRY(pair_add(w, a->prev, err));
-        GM_TRY(pair_add(w, left, err));
+        if (!(w->lens[p.left] & FIRST)) continue;
+        const uint32_t right = p.left + len_at(w, p.left);
+        if (right == w->segment.len || right + len_at(w, right) != p.left + p.len) continue;
+        w->lens[right] = 0;
+        symbol_set(w, p.left, p.len);
+        if (p.left) GM_TRY(pair_add(w, p.left - len_at(w, p.left - 1), err));
+        GM_TRY(pair_add(w, p.left, err));
     }
     return GM_OK;
 }
@@ -193,13 +199,14 @@ static gm_status emit(work *w, int32_t id, gm_str s, gm_err *err)
     return gm_ids_push(w->out, id, err);
 }
 
-/* Takes an unused piece apart again, down to parts that are used or single characters. */
-static gm_status emit_unused(work *w, gm_str s, gm_err *err)
+/* A symbol's piece. One that is unused is taken apart again, down to parts that are used or single
+ * characters. */
+static gm_status emit_symbol(work *w, gm_str s, gm_err *err)
 {
     size_t n = 0;
     for (gm_str part = s;; part = w->todo[--n]) {
         int32_t id = gm_vocab_find_merged(w->v, part);
-        while (id != GM_NO_TOKEN && w->cut[id]) {
+        while (id != GM_NO_TOKEN && w->cut && w->cut[id]) {
             const size_t left = w->cut[id];
             GM_TRY(gm_mem_grow(&w->todo, &w->cap_todo, n + 1, sizeof *w->todo, "pieces", err));
             w->todo[n++] = (gm_str){part.p + left, part.len - left};
@@ -214,18 +221,13 @@ static gm_status emit_unused(work *w, gm_str s, gm_err *err)
 /* Merges the symbols gathered so far, appends their ids and begins anew. */
 static gm_status segment_end(work *w, gm_err *err)
 {
-    if (w->n_symbols == 0) return GM_OK;
-    w->symbols[w->n_symbols - 1].next = NONE;
     GM_TRY(merge_all(w, err));
-    for (uint32_t i = 0; i != NONE; i = w->symbols[i].next) {
-        const symbol *const s = &w->symbols[i];
-        const gm_str text = work_text(w, s->off, s->len);
-        if (w->cut && s->id != GM_NO_TOKEN && w->cut[s->id])
-            GM_TRY(emit_unused(w, text, err));
-        else
-            GM_TRY(emit(w, s->id, text, err));
+    uint32_t len = 0;
+    for (size_t at = 0; at < w->segment.len; at += len) {
+        len = len_at(w, at);
+        GM_TRY(emit_symbol(w, (gm_str){w->segment.p + at, len}, err));
     }
-    w->n_symbols = 0;
+    w->segment.len = 0;
     return GM_OK;
 }
 
@@ -252,16 +254,14 @@ static gm_status respell(work *w, gm_str run, gm_err *err)
     return gm_strbuf_status(&w->text, err);
 }
 
-static gm_status symbol_add(work *w, size_t off, size_t len, gm_err *err)
+/* A character that comes next in the text. */
+static gm_status symbol_add(work *w, const char *p, size_t len, gm_err *err)
 {
-    const size_t at = w->n_symbols;
-    GM_TRY(gm_mem_grow(&w->symbols, &w->cap_symbols, at + 1, sizeof *w->symbols, "symbols", err));
-    symbol *const s = &w->symbols[at];
-    *s = (symbol){.off = (uint32_t)off, .len = (uint32_t)len};
-    s->prev = at ? (uint32_t)at - 1 : NONE;
-    s->next = (uint32_t)at + 1;
-    s->id = gm_vocab_find_merged(w->v, work_text(w, s->off, s->len));
-    w->n_symbols++;
+    gm_str *const s = &w->segment;
+    if (s->len == 0) s->p = p;
+    GM_TRY(gm_mem_grow(&w->lens, &w->cap_lens, s->len + len, sizeof *w->lens, "symbols", err));
+    symbol_set(w, s->len, (uint32_t)len);
+    s->len += len;
     return GM_OK;
 }
 
@@ -283,7 +283,7 @@ static gm_status encode_plain(work *w, gm_str run, gm_err *err)
         /* A user-defined piece may end inside a character in a vocabulary that is not UTF-8. */
         len = gm_utf8_len((uint8_t)*rest.p);
         if (len == 0 || len > rest.len) len = 1;
-        GM_TRY(symbol_add(w, i, len, err));
+        GM_TRY(symbol_add(w, rest.p, len, err));
     }
     return segment_end(w, err);
 }
@@ -328,7 +328,7 @@ gm_status gm_tokenizer_encode(const gm_vocab *v, gm_str text, uint32_t flags, gm
     }
     if (status != GM_OK) out->n = n_before;
     gm_strbuf_deinit(&w.text);
-    gm_mem_free(w.symbols);
+    gm_mem_free(w.lens);
     gm_mem_free(w.heap);
     gm_mem_free(w.cut);
     gm_mem_free(w.todo);
