@@ -70,13 +70,15 @@ static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD
     return rc;
 }
 
+/* The body is sent from where it is: libmicrohttpd says that a request is over, upon which the
+ * exchange may be freed, when it has done with its response. */
 static enum MHD_Result send_reply(gm_exchange *x)
 {
     const gm_reply *const reply = &x->reply;
     const gm_str body = gm_strbuf_str(&reply->body);
     if (reply->body.failed) return MHD_NO;
     struct MHD_Response *r = MHD_create_response_from_buffer(
-        body.len, (void *)(uintptr_t)(body.p ? body.p : ""), MHD_RESPMEM_MUST_COPY);
+        body.len, (void *)(uintptr_t)(body.p ? body.p : ""), MHD_RESPMEM_PERSISTENT);
     if (body.len) put(&r, "Content-Type", reply->type ? reply->type : "application/json");
     if (reply->allow) put(&r, "Allow", reply->allow);
     if (reply->ask_key) put(&r, "WWW-Authenticate", "Bearer");
@@ -180,7 +182,8 @@ static void refuse_body(gm_exchange *x, const json_error_t *why)
                    is_json ? "cannot be taken" : "is not JSON", why->text, why->line, why->column);
 }
 
-/* Reads the body and begins what it asks for. Who waits for an answer keeps nothing of a prompt. */
+/* Reads the body and begins what it asks for. Who waits for an answer keeps nothing of a prompt, and
+ * who has got one nothing at all. */
 static void work(gm_exchange *x)
 {
     json_error_t why = {0};
@@ -197,8 +200,13 @@ static void work(gm_exchange *x)
         x->route->answer(x);
     else
         refuse_body(x, &why);
-    json_object_del(x->json, "messages");
-    json_object_del(x->json, "prompt");
+    if (x->gen) {
+        json_object_del(x->json, "messages");
+        json_object_del(x->json, "prompt");
+    } else {
+        json_decref(x->json);
+        x->json = NULL;
+    }
     atomic_store(&x->worked, 1);
     if (x->gen && (atomic_load(&x->gone) || atomic_load(&x->late))) gm_generation_cancel(x->gen);
     gm_exchange_wake(x);

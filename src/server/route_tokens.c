@@ -82,6 +82,7 @@ void gm_route_tokenize(gm_exchange *x)
         gm_reply_failure(x, "content", &err);
         return;
     }
+    json_object_del(x->json, "content"); /* the reply may be many times as long */
     if (!put_tokens(x, &ids, ask.with_pieces))
         gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
     gm_ids_deinit(&ids);

@@ -64,6 +64,19 @@ is_error 400
 get /health --head
 check "HEAD" status_is 200
 
+# A text without a break is the dearest: beside each of its bytes the tokenizer has 4 or more, an id
+# has 4, and the reply 5.
+if [[ $G == */release/* ]]; then
+    memory() { awk -v name="$1:" '$1 == name { print 1024 * $2 }' "/proc/$server_pid/status"; }
+    { printf '{"content":"' && head -c 4194304 /dev/zero | tr '\0' a && printf '"}'; } >"$dir/long"
+    before=$(memory VmRSS)
+    last="curl /tokenize, 4 MiB" out='' err=''
+    curl -sS -m 60 -o "$dir/long.ids" -H "$json" --data-binary "@$dir/long" "$url/tokenize"
+    check "a long text is answered whole" test "$(tail -c 18 "$dir/long.ids")" = '],"count":4194304}'
+    took=$(($(memory VmHWM) - before))
+    echo "4 MiB without a break took $took bytes"
+    check "takes 18 bytes a byte at most" test $took -gt 0 -a $took -le $((18 * 4194304))
+fi
 
 # ---- what is not ---------------------------------------------------------------------------
 get /
