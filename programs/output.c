@@ -200,10 +200,15 @@ static int put_json(const char *p, size_t n, void *ctx)
     return 0;
 }
 
-void gm_out_json(json_t *value)
+void gm_out_json_part(json_t *value)
 {
     const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
     if (json_dump_callback(gm_need(value), put_json, NULL, flags) != 0) gm_need(NULL);
-    gm_out_bytes("\n", 1);
     json_decref(value);
+}
+
+void gm_out_json(json_t *value)
+{
+    gm_out_json_part(value);
+    gm_out_bytes("\n", 1);
 }

@@ -54,6 +54,8 @@ json_t *gm_outjson_real(double x);
 void gm_outjson_append(json_t *array, json_t *value);
 /* Prints the value on a line of its own and frees it. */
 void gm_out_json(json_t *value);
+/* The same without the line's end, for one that is printed in parts. */
+void gm_out_json_part(json_t *value);
 
 /* The memory, or the end of the process with a sentence. */
 void *gm_need(void *memory);
