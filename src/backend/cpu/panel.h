@@ -48,7 +48,9 @@ typedef struct gm_actblock {
     _Alignas(64) int8_t q[GM_ACT_BLOCK];
     float scale;
     int32_t sum;
-    int32_t half[2]; /* sums of its groups of 16 */
+    int32_t half[2];  /* sums of its groups of 16 */
+    int32_t less_8;   /* -8 sum and -128 sum, what the zeros of q4_0 and of q8_0 add: a kernel */
+    int32_t less_128; /* that begins with them as they are has its vector ports for products  */
 } gm_actblock;
 
 /* The activations of one column (a row of the batch) that meet a tile. */
@@ -59,7 +61,7 @@ typedef struct gm_acttile {
 /* Adds the products of a tile to acc. Formats with blocks of 256 always have n_blocks = 8. */
 typedef struct gm_tilemul {
     const uint8_t *tile;
-    size_t ahead;        /* its bytes, where as many behind it are to be asked for; else 0 */
+    size_t ahead;        /* its bytes, where as many further on are to be asked for; else 0 */
     uint32_t n_blocks;   /* of 32 columns */
     gm_panel *panel;     /* room to take it apart */
     const gm_acttile *x; /* [n_cols] */

@@ -191,6 +191,8 @@ static void NAME(quantise)(const float *x, size_t n, gm_actblock *out)
         out->half[0] = fold_int(qa);
         out->half[1] = fold_int(qb);
         out->sum = out->half[0] + out->half[1];
+        out->less_8 = -8 * out->sum;
+        out->less_128 = -128 * out->sum;
     }
 }
 

@@ -243,13 +243,14 @@ INLINE bool has_groups(gm_qtype type)
     return kind == GM_PANEL_SC16 || kind == GM_PANEL_SC16_MIN;
 }
 
-/* Where a sum of codes times activations, whose own sum is `sum`, begins, so that it ends without
- * what `zero` adds to it. */
-INLINE V less_zero(gm_qtype type, const int32_t *sum)
+/* Where the i-th sum of codes times activations begins, so that it ends without what `zero` adds. */
+INLINE V less_zero(gm_qtype type, const gm_actblock *x, uint32_t i)
 {
     const int32_t zero = gm_panel_zero(type);
     if (zero == 0 || (V_WIDE_IS_SIGNED && zero == GM_PANEL_WIDE)) return v_set32(0);
-    return v_set32(-zero * *sum);
+    if (zero == GM_PANEL_WIDE) return v_set32(x->less_128);
+    if (zero == 8) return v_set32(x->less_8);
+    return v_set32(-zero * (has_groups(type) ? x->half[i] : x->sum));
 }
 
 INLINE V four_of(const int8_t *q)
@@ -299,9 +300,8 @@ INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, ui
     for (uint32_t b = 0; b < a->n_blocks; b++) {
         V p[COLUMNS][2];
         for (int c = 0; c < n; c++) {
-            const gm_actblock *const xc = &x[c].block[b];
             for (uint32_t i = 0; i < n_sums; i++)
-                p[c][i] = less_zero(type, n_sums == 2 ? &xc->half[i] : &xc->sum);
+                p[c][i] = less_zero(type, &x[c].block[b], i);
         }
 #pragma GCC unroll 8
         for (uint32_t j = 0; j < 8; j++) {
@@ -320,11 +320,13 @@ INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, ui
         f_storeu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h, acc[c]);
 }
 
-/* Asks for the share of the next tile that goes with n columns from c on: all of it at once would
- * fill the queue of misses, and then wait. */
+/* Asks for as many bytes as the tile has, AHEAD behind it, of which a share goes with n columns from
+ * c on: all of it at once would fill the queue of misses, and then wait. The distance is several
+ * tiles, and does not change at a panel's last tile, which may be a short one (PERF.md, attempt 20). */
+#define AHEAD 8192
 INLINE void ask_ahead(const gm_tilemul *a, uint32_t c, uint32_t n)
 {
-    const uint8_t *const next = a->tile + a->ahead;
+    const uint8_t *const next = a->tile + AHEAD;
     const size_t end = a->ahead * (c + n) / a->n_cols;
     for (size_t off = a->ahead * c / a->n_cols / 64 * 64; off < end; off += 64)
         __builtin_prefetch(next + off, 0, 2);
