@@ -42,4 +42,18 @@ static inline uint32_t gm_tasks_take(gm_tasks *t, uint32_t n, uint32_t run, uint
     return n - *first < run ? n - *first : run;
 }
 
+/* The same by shares: takes one of `parts` equal parts of what is left below n. Runs are long at first
+ * and single tasks in the end, so workers are done at about the same time. */
+static inline uint32_t gm_tasks_share(gm_tasks *t, uint32_t n, uint32_t parts, uint32_t *first)
+{
+    uint32_t run = 0;
+    *first = atomic_load_explicit(&t->next, memory_order_relaxed);
+    do {
+        if (*first >= n) return 0;
+        run = (n - *first + parts - 1) / parts;
+    } while (!atomic_compare_exchange_weak_explicit(&t->next, first, *first + run,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return run;
+}
+
 #endif

@@ -8,9 +8,8 @@
 
 #include "backend/cpu/cpu.h"
 
-#define MANY_COLUMNS  8
-#define RUNS_A_WORKER 4 /* runs that a phase is cut into, a worker: evens out unequal cores  */
-#define SHORT_RUNS    4 /* times as many with many columns, where memory is not waited for */
+#define MANY_COLUMNS 8
+#define PARTS        2 /* a worker takes its share of what is left in so many runs */
 
 /* Sixteen rows of quantised weights with every column of int8: acc[n_cols, 16]. Tiles are read where
  * they lie, or made here of weights that have not settled. */
@@ -142,8 +141,7 @@ void gm_cpu_products(gm_exec *ex, const gm_phase *ph, gm_tasks *tasks, uint32_t 
     if (n_cols == 0) return; /* a step without outputs needs no head */
     for (uint32_t i = 0; i < ph->n_ops; i++)
         total += n_panels(ex, ph->op[i]);
-    const uint32_t cut =
-        gm_workers_n(ex->be->workers) * RUNS_A_WORKER * (n_cols < MANY_COLUMNS ? 1 : SHORT_RUNS);
-    for (uint32_t n; (n = gm_tasks_take(tasks, total, (total + cut - 1) / cut, &first));)
+    const uint32_t parts = PARTS * gm_workers_n(ex->be->workers);
+    for (uint32_t n; (n = gm_tasks_share(tasks, total, parts, &first));)
         run(ex, ph, first, n, &ex->lanes[worker]);
 }

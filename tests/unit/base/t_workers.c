@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ typedef struct scene {
     uint32_t n_late;   /* workers seen in the wrong place, counted by worker 0 */
     gm_tasks tasks;
     uint32_t n_tasks, run;
+    bool by_shares; /* run is how many parts, not how many tasks */
     uint8_t taken[3000];
     uint32_t n_jobs[MANY];
 } scene;
@@ -66,19 +68,20 @@ static void job_takes(void *ctx, uint32_t index)
     scene *const s = ctx;
     uint32_t first = 0;
     s->n_jobs[index]++;
-    for (uint32_t n; (n = gm_tasks_take(&s->tasks, s->n_tasks, s->run, &first));) {
+    uint32_t (*const take)(gm_tasks *, uint32_t, uint32_t, uint32_t *) =
+        s->by_shares ? gm_tasks_share : gm_tasks_take;
+    for (uint32_t n; (n = take(&s->tasks, s->n_tasks, s->run, &first));) {
         for (uint32_t i = 0; i < n; i++)
             s->taken[first + i]++;
     }
 }
 
-static void test_each_task_is_taken_once(void **state)
+static void each_task_is_taken_once(bool by_shares)
 {
-    (void)state;
     static const uint32_t runs[] = {1, 2, 7, 3001};
     static const uint32_t tasks[] = {0, 1, 6, 7, 8, 2999, 3000};
     for (uint32_t n = 1; n <= MAX_WORKERS; n++) {
-        scene s = {.crew = crew_of(n)};
+        scene s = {.crew = crew_of(n), .by_shares = by_shares};
         for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
             for (size_t j = 0; j < sizeof tasks / sizeof *tasks; j++) {
                 memset(s.taken, 0, sizeof s.taken);
@@ -92,6 +95,13 @@ static void test_each_task_is_taken_once(void **state)
         }
         gm_workers_close(s.crew);
     }
+}
+
+static void test_each_task_is_taken_once(void **state)
+{
+    (void)state;
+    each_task_is_taken_once(false);
+    each_task_is_taken_once(true);
 }
 
 /* Every worker runs every job once, at once or after the crew has gone to sleep. */
