@@ -20,10 +20,10 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
     const gm_tiled *const tiled = &ex->w->tiled[w];
     const bool settled = p < tiled->n_panels;
     const uint8_t *const panel = tiled->tiles + p * GM_PANEL_ROWS * gm_tensor_row_size(t);
-    const gm_tilesrc src = settled ? (gm_tilesrc){0} : gm_tilesrc_of(t, p);
     const size_t k = gm_tensor_cols(t);
     const gm_acttile *x = ex->acts;
-    memset(acc, 0, n_cols * GM_PANEL_ROWS * sizeof *acc);
+    gm_tilesrc src;
+    if (!settled) src = gm_tilesrc_of(t, p);
     for (size_t k0 = 0, off = 0; k0 < k; k0 += GM_PANEL_COLS, x += n_cols) {
         const size_t left = (k - k0) / GM_ACT_BLOCK;
         const uint32_t n_blocks = left < GM_PANEL_BLOCKS ? (uint32_t)left : GM_PANEL_BLOCKS;
@@ -35,6 +35,7 @@ static void quantised_panel(gm_exec *ex, gm_wid w, uint32_t p, uint32_t n_cols, 
         ex->be->k.mul[t->type->id](&(gm_tilemul){.tile = tile,
                                                  .ahead = asks ? size * GM_PANEL_ROWS : 0,
                                                  .n_blocks = n_blocks,
+                                                 .begins = k0 == 0,
                                                  .panel = lane->panel,
                                                  .x = x,
                                                  .n_cols = n_cols,
@@ -62,13 +63,11 @@ static void float_panel(gm_exec *ex, const gm_tensor *t, uint32_t p, const float
 }
 
 /* Adds to the sums of the first rows of int8 those of what they left. */
-static void add_rests(uint32_t n_cols, uint32_t n_int8, float *acc)
+static void add_rests(const gm_exec *ex, uint32_t n_cols, uint32_t n_int8, float *acc)
 {
     const size_t n = (size_t)n_cols * GM_PANEL_ROWS;
-    for (uint32_t k = 1; k < n_int8; k++) {
-        for (size_t i = 0; i < n; i++)
-            acc[i] += acc[k * n + i];
-    }
+    for (uint32_t k = 1; k < n_int8; k++)
+        ex->be->k.add(acc + k * n, n, acc);
 }
 
 /* Panel `p` of an op's weight into acc. */
@@ -79,7 +78,7 @@ static void panel(gm_exec *ex, const gm_op *op, int which, uint32_t p, uint32_t 
     const uint32_t n_int8 = op->num.act[which];
     if (n_int8) {
         quantised_panel(ex, op->weight[which], p, n_cols * n_int8, lane, acc);
-        add_rests(n_cols, n_int8, acc);
+        add_rests(ex, n_cols, n_int8, acc);
     } else {
         float_panel(ex, t, p, gm_cpu_row(ex, op->in[0], 0), n_cols, acc);
     }

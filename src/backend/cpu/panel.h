@@ -58,11 +58,12 @@ typedef struct gm_acttile {
     gm_actblock block[GM_PANEL_BLOCKS];
 } gm_acttile;
 
-/* Adds the products of a tile to acc. Formats with blocks of 256 always have n_blocks = 8. */
+/* Adds the products of a tile to acc, or to zeros. Formats with blocks of 256 always have n_blocks = 8. */
 typedef struct gm_tilemul {
     const uint8_t *tile;
     size_t ahead;        /* its bytes, where as many further on are to be asked for; else 0 */
     uint32_t n_blocks;   /* of 32 columns */
+    bool begins;         /* acc has nothing yet */
     gm_panel *panel;     /* room to take it apart */
     const gm_acttile *x; /* [n_cols] */
     uint32_t n_cols;     /* 1 at least */

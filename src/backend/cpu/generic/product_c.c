@@ -2,6 +2,8 @@
 /* Products in portable C: any format through its quant/ function, multiplied by the
  * law as written. */
 
+#include <string.h>
+
 #include "backend/cpu/kernels.h"
 
 /* Row r's part of a block of the format, as blocks first .. of the panel. */
@@ -58,6 +60,7 @@ static void mul(const gm_tilemul *a, gm_qtype type)
 {
     const int32_t zero = gm_panel_zero(type);
     unpack(type, a->tile, a->n_blocks, a->panel);
+    if (a->begins) memset(a->acc, 0, a->n_cols * GM_PANEL_ROWS * sizeof *a->acc);
     for (uint32_t c = 0; c < a->n_cols; c++) {
         const gm_actblock *const x = a->x[c].block;
         for (uint32_t b = 0; b < a->n_blocks; b++) {

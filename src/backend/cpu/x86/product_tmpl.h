@@ -285,6 +285,29 @@ INLINE F block_value(gm_qtype type, const gm_panel *w, uint32_t b, uint32_t h, c
     return f_sub(ds, f_mul(f_load(w->dmin[at] + h), f_of(m)));
 }
 
+/* Where a worker with many columns asks for the bytes of later tiles: as many as the tile has, AHEAD
+ * behind it, a line or so with each block that it multiplies. All of them at once would fill the queue
+ * of misses and then wait. The distance is several tiles, and stays the same at the last tile of a
+ * panel, which may be a short one (PERF.md, attempt 20). */
+#define AHEAD 8192
+typedef struct asking {
+    const uint8_t *next, *end;
+    size_t a_block; /* bytes */
+} asking;
+
+INLINE asking asking_of(const gm_tilemul *a, uint32_t first, uint32_t n)
+{
+    const uint8_t *const at = a->tile + AHEAD + a->ahead * first / a->n_cols;
+    return (asking){at, at, a->ahead * n / a->n_cols / a->n_blocks};
+}
+
+INLINE void ask(asking *q)
+{
+    q->end += q->a_block;
+    for (; q->next < q->end; q->next += 64)
+        __builtin_prefetch(q->next, 0, 2);
+}
+
 /* The tile times n columns from `first` on, for the rows from h on; t are the tile's words. All but a,
  * t and first are known to the compiler. Formats with two scales a block need two sums a column,
  * others have one. */
@@ -294,11 +317,13 @@ INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, ui
     const bool wide = gm_panel_zero(type) == GM_PANEL_WIDE;
     const uint32_t n_sums = has_groups(type) ? 2 : 1;
     const gm_acttile *const x = a->x + first;
+    asking ahead = asking_of(a, first, (uint32_t)n);
     F acc[COLUMNS];
     for (int c = 0; c < n; c++)
-        acc[c] = f_loadu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h);
+        acc[c] = a->begins ? f_set(0) : f_loadu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h);
     for (uint32_t b = 0; b < a->n_blocks; b++) {
         V p[COLUMNS][2];
+        if (h == 0) ask(&ahead);
         for (int c = 0; c < n; c++) {
             for (uint32_t i = 0; i < n_sums; i++)
                 p[c][i] = less_zero(type, &x[c].block[b], i);
@@ -320,18 +345,6 @@ INLINE void mul_columns(const gm_tilemul *a, gm_qtype type, const uint8_t *t, ui
         f_storeu(a->acc + (first + (size_t)c) * GM_PANEL_ROWS + h, acc[c]);
 }
 
-/* Asks for as many bytes as the tile has, AHEAD behind it, of which a share goes with n columns from
- * c on: all of it at once would fill the queue of misses, and then wait. The distance is several
- * tiles, and does not change at a panel's last tile, which may be a short one (PERF.md, attempt 20). */
-#define AHEAD 8192
-INLINE void ask_ahead(const gm_tilemul *a, uint32_t c, uint32_t n)
-{
-    const uint8_t *const next = a->tile + AHEAD;
-    const size_t end = a->ahead * (c + n) / a->n_cols;
-    for (size_t off = a->ahead * c / a->n_cols / 64 * 64; off < end; off += 64)
-        __builtin_prefetch(next + off, 0, 2);
-}
-
 /* n columns for each n up to COLUMNS; not inlined, or the compiler would meet functions of ten
  * thousand lines. */
 typedef void columns_fn(const gm_tilemul *a, const uint8_t *t, uint32_t first);
@@ -350,7 +363,6 @@ typedef void columns_fn(const gm_tilemul *a, const uint8_t *t, uint32_t first);
         scales(type, a->tile, t, a->n_blocks, a->panel);                    \
         for (uint32_t c = 0, n; c < a->n_cols; c += n) {                    \
             n = a->n_cols - c < COLUMNS ? a->n_cols - c : COLUMNS;          \
-            ask_ahead(a, c, n);                                             \
             some[n - 1](a, t, c);                                           \
         }                                                                   \
     }
