@@ -255,8 +255,6 @@ static gm_vk_tuning tuning_for(const gm_vk_shader *s)
                           .matrix_depth = mma ? 16 : 0,
                           .row_bits = 7,
                           .tile_from = tiles ? 5 : UINT32_MAX,
-                          .tile_m = 4,
-                          .tile_n = 2,
                           .half_from = strcmp(s->pipeline, "matmul_half") == 0 ? 1 : UINT32_MAX};
 }
 

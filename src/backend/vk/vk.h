@@ -48,7 +48,6 @@ typedef struct gm_vk_tuning {
     uint32_t matrix_depth;       /* of cooperative matrices of bytes, 0: there are none          */
     uint32_t row_bits, col_bits; /* how their results lie in lanes: inc/mma.glsl                 */
     uint32_t tile_from;          /* columns from which products go by tiles                      */
-    uint32_t tile_m, tile_n;     /* tiles of a workgroup, of rows and of columns                 */
     uint32_t half_from;          /* rows from which products are of float16: other bits          */
 } gm_vk_tuning;
 
@@ -232,7 +231,7 @@ typedef struct gm_vk_cut {
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
  * where there is none of that number. Some may be the same. */
-#define GM_VK_TRIES 24
+#define GM_VK_TRIES 23
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);

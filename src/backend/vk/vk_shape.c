@@ -4,8 +4,9 @@
  * usually suits; gm_vk_cut_try lists what else there is, with the same bits, for who can measure.
  *
  * A workgroup of groups has lanes / 8 of them; a group works on `rows` rows of weights (of each of
- * two matrices, for gate and up) and nc columns, and cg groups side by side have the same rows. Sums are a lane's registers, so a tile of more columns has fewer rows,
- * and the workgroup grows before either gets small.
+ * two matrices, for gate and up) and nc columns, and cg groups side by side have the same rows. Sums
+ * are a lane's registers, so a tile of more columns has fewer rows, and the workgroup grows before
+ * either gets small.
  *
  * What a lane has on its way is registers too. A Radeon 780M holds 8 waves if a lane has 64 of them,
  * which leaves 20 for it, and needs 5 KB on their way in each unit: 8 waves have 16. */
@@ -89,34 +90,60 @@ static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
     spec[GM_VK_MM_BLOCKS] = all < most ? all : most;
 }
 
-/* Bytes of shared memory that matmul_tile.comp takes. */
-static uint32_t tile_shared(const gm_vk_product *p, uint32_t m, uint32_t n, uint32_t halves)
+/* Of matmul_tile.comp: tiles of rows and of columns, and subgroups for each of the four pairs of sums.
+ * Two tiles of rows make workgroups enough where a matrix has few rows; gate and up need two each for
+ * a block of int8. What more of either costs in registers is not won back (docs/PERF.md, 40 to 43). */
+typedef struct tiling {
+    uint32_t m, n, shares;
+} tiling;
+
+static const tiling plain_few = {2, 1, 1}, plain_many = {2, 2, 1};
+static const tiling gated_few = {4, 1, 1}, gated_many = {4, 2, 2};
+
+/* Bytes of shared memory that it takes. */
+static uint32_t tile_shared(const gm_vk_product *p, const tiling *t, uint32_t depth,
+                            uint32_t stages)
 {
-    const uint32_t operands = ((m * halves + n) * 48 + 16 * (halves + 1)) * 8;
-    const uint32_t sums = m * 16 * 8 * 4;
-    const uint32_t pieces = p->two_scales ? 2 : 1;
-    return (operands > sums ? operands : sums) + 2 * pieces * 8 * (m + n + 8) * 4 +
-           8 * (n + 4) * 4 + 1024;
+    const uint32_t m = t->m * 16, n = t->n * 16, pieces = p->two_scales ? 2 : 1;
+    const uint32_t halves = p->two_scales && depth == 32 ? 2 : 1;
+    const uint32_t operands = stages * (m * 17 + n * (16 * halves + 1)) * 16, sums = m * 16 * 16;
+    const uint32_t scales = 2 * pieces * (m + 4 + n + 4); /* and minima, if a type has some */
+    return (operands > sums ? operands : sums) + stages * 8 * scales * 4;
+}
+
+/* False where it does not fit. */
+static bool cut_tiling(const gm_vk_tuning *t, const gm_vk_product *p, const tiling *cut,
+                       gm_vk_cut *out)
+{
+    const uint32_t depth = t->matrix_depth ? t->matrix_depth : p->two_scales ? 16 : 32;
+    const bool narrow = t->subgroup < 32;
+    if (tile_shared(p, cut, depth, 1) > t->max_shared) return false;
+    /* With more columns a second stage gains nothing. */
+    const bool two = cut->n == 1 && tile_shared(p, cut, depth, 2) <= t->max_shared;
+    *out = (gm_vk_cut){
+        .pipeline = t->matrix_depth ? "matmul_mma" : "matmul_tile",
+        .spec = {4 * (narrow ? cut->m : cut->shares) * t->subgroup, t->subgroup, cut->m, cut->n,
+                 p->after, p->planes, depth, 1 + two, t->row_bits, t->col_bits},
+        .rows = cut->m * 16 / (p->after ? 2 : 1),
+        .columns = cut->n * 16 / p->planes,
+    };
+    return true;
+}
+
+static bool tiles_can(const gm_vk_product *p)
+{
+    return p->n_blocks && p->after != GM_VK_AFTER_NORM;
 }
 
 static bool cut_tiles(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
-    if (!p->n_blocks || p->columns < t->tile_from || p->after == GM_VK_AFTER_NORM) return false;
-    const uint32_t depth = t->matrix_depth ? t->matrix_depth : p->two_scales ? 16 : 32;
-    const uint32_t halves = p->two_scales && depth == 32 ? 2 : 1, nm = p->after ? 2 : 1;
-    const uint32_t tn = p->columns <= 16 ? 1 : t->tile_n;
-    uint32_t tm = p->after && t->tile_m < 4 ? 4 : t->tile_m;
-    while (tm > 2 * nm && tile_shared(p, tm * 16, tn * 16, halves) > t->max_shared)
-        tm /= 2;
-    if (tile_shared(p, tm * 16, tn * 16, halves) > t->max_shared) return false;
-    *out = (gm_vk_cut){
-        .pipeline = t->matrix_depth ? "matmul_mma" : "matmul_tile",
-        .spec = {8 * t->subgroup, t->subgroup, tm, tn, p->after, p->planes, depth, halves,
-                 t->row_bits, t->col_bits},
-        .rows = tm * 16 / nm,
-        .columns = tn * 16 / p->planes,
-    };
-    return true;
+    /* Two scales take two matrices of zeros by half. */
+    if (p->columns < t->tile_from << p->two_scales || !tiles_can(p)) return false;
+    /* In a small subgroup a lane has many of a tile's results: one tile is enough. */
+    if (p->columns > 16 && t->subgroup >= 32 &&
+        cut_tiling(t, p, p->after ? &gated_many : &plain_many, out))
+        return true;
+    return cut_tiling(t, p, p->after ? &gated_few : &plain_few, out);
 }
 
 static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
@@ -166,9 +193,8 @@ static const change changes[] = {
 };
 #define N_CHANGES (sizeof changes / sizeof *changes)
 
-/* Tiles of rows and of columns. */
-static const uint8_t tiles[][2] = {{4, 2}, {2, 2}, {4, 1}, {2, 1}, {8, 1}, {8, 2}, {4, 4}};
-#define N_TILES (sizeof tiles / sizeof *tiles)
+static const tiling tilings[] = {{2, 1, 1}, {2, 2, 1}, {4, 1, 1}, {4, 2, 2}, {4, 1, 2}, {4, 2, 1}};
+#define N_TILES (sizeof tilings / sizeof *tilings)
 
 _Static_assert(1 + N_CHANGES + N_TILES + 1 == GM_VK_TRIES, "vk.h counts them");
 
@@ -208,19 +234,27 @@ static bool cut_changed(const gm_vk_tuning *t, const gm_vk_product *p, const cha
     return true;
 }
 
+static bool cut_other_tiling(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i,
+                             gm_vk_cut *out)
+{
+    const tiling *const cut = &tilings[i];
+    if (!t->matrix_depth || p->columns < 2 || !tiles_can(p)) return false;
+    if (p->after && cut->m < gated_few.m) return false;
+    if (cut->n > 1 && p->columns <= 16) return false;
+    return cut_tiling(t, p, cut, out);
+}
+
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
 {
-    gm_vk_tuning other = *t;
     gm_vk_cut_product(t, p, out);
     if (i == 0) return true;
     if (!p->n_blocks || by_halves(t, p)) return false;
     if (--i < N_CHANGES) return p->columns < t->tile_from && cut_changed(t, p, &changes[i], out);
     i -= (uint32_t)N_CHANGES;
-    other.tile_from = i < N_TILES ? 2 : UINT32_MAX;
-    other.tile_m = i < N_TILES ? tiles[i][0] : 0;
-    other.tile_n = i < N_TILES ? tiles[i][1] : 0;
-    if (i < N_TILES && (!t->matrix_depth || p->columns < 2)) return false;
-    gm_vk_cut_product(&other, p, out);
+    if (i < N_TILES) return cut_other_tiling(t, p, i, out);
+    gm_vk_tuning by_groups = *t;
+    by_groups.tile_from = UINT32_MAX;
+    gm_vk_cut_product(&by_groups, p, out);
     return true;
 }
 

@@ -2,12 +2,15 @@
 /* SPDX-License-Identifier: MIT */
 // Products of quantised weights with many columns of int8 activations, in tiles of 16 by 16.
 //
-// A workgroup is eight subgroups and has TM tiles of rows times TN tiles of columns. Eight blocks
-// of all its rows and columns are unpacked into shared memory at a time, and subgroup w multiplies
-// block w of them: it has the w-th of the eight running sums of every result, which are folded in
-// halves at the end, as matmul.comp folds its lanes'. So both give the same bits.
+// A workgroup has TM tiles of rows times TN tiles of columns. Eight blocks of all its rows and
+// columns are unpacked into shared memory at a time, a round; four subgroups multiply two of them
+// each, w and w + 4, for all columns: they have these two of the eight running sums of a result.
+// The sums are folded in halves at the end, as matmul.comp folds its lanes'. So both give the same
+// bits. More subgroups, four by four, share the rows.
 //
-// The next eight blocks are on their way, in registers, while these are multiplied.
+// Few lanes with many registers let more workgroups wait for memory and for barriers side by side
+// than a subgroup for each sum. The next round is on its way, in registers, while this one is
+// multiplied; with two STAGES it may be unpacked while others still multiply.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
@@ -18,23 +21,28 @@
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
 
-layout(constant_id = ID_TM) const uint TM = 2; // of gate and up half each
+layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 8;
+layout(constant_id = ID_DEPTH) const uint DEPTH = 32; // of a matrix
+layout(constant_id = ID_TM) const uint TM = 2;        // of gate and up half each
 layout(constant_id = ID_TN) const uint TN = 1;
-const uint M = TM * 16, N = TN * 16;
+layout(constant_id = ID_STAGES) const uint STAGES = 1;
+const uint M = TM * 16, N = TN * 16, LANES_ALL = gl_WorkGroupSize.x;
+const uint TMW = TM / (LANES_ALL / SUBGROUP / 4); // tiles of rows that a subgroup has
 
-#define PITCH 3 // of a row of a block in units of 16 bytes: subgroups read without bank conflicts
-
-// Where a matrix' depth is a whole block, its pieces are blocks with zeros in the other half.
-layout(constant_id = ID_HALVES) const uint HALVES = 1;
-// Blocks lie 16 bytes further than their rows reach: lanes that write eight of them use all banks.
-const uint A_STEP = M * PITCH + 1, B_STEP = N * PITCH + 1;
+// Where a matrix' depth is a whole block, a piece has zeros in the other half of the column's.
+const uint HALVES = PIECES == 2 && DEPTH == 32 ? 2 : 1;
+// In units of 16 bytes. A row has eight blocks of two units and one unit more, so that rows of a
+// tile lie in banks of their own; of the last four blocks the two change places, so that what
+// eight lanes write does too.
+const uint A_PITCH = 17, B_PITCH = 16 * HALVES + 1;
 const uint A_SCALES = M + 4, B_SCALES = N + 4; // from a block's scales to the next one's
-const uint OPERANDS = 8 * (HALVES * A_STEP + B_STEP), SUMS = M * 16 * 8 / 4;
+const uint A_SC = PIECES * 8 * A_SCALES, B_SC = 8 * B_SCALES; // of a stage
+const uint STAGE = M * A_PITCH + N * B_PITCH, B_AT = M * A_PITCH;
+const uint OPERANDS = STAGES * STAGE, SUMS = M * 16;
 shared uvec4 staged[OPERANDS > SUMS ? OPERANDS : SUMS]; // at the end, sums of a tile of columns
-const uint B_AT = HALVES * 8 * A_STEP;
-shared float a_scale[PIECES * 8 * A_SCALES], b_scale[8 * B_SCALES], b_zero[PIECES * 8 * B_SCALES];
+shared float a_scale[STAGES * A_SC], b_scale[STAGES * B_SC];
 #if HAS_MIN
-shared float a_min[PIECES * 8 * A_SCALES], b_sum[PIECES * 8 * B_SCALES];
+shared float a_min[STAGES * A_SC], b_sum[STAGES * PIECES * B_SC];
 #endif
 
 int dot16(uvec4 a, uvec4 b)
@@ -47,110 +55,117 @@ int dot16(uvec4 a, uvec4 b)
 
 #include "inc/mma.glsl"
 
+// Codes less their zero are signed bytes, times 2^UP, if they stand in a byte's highest bits.
+#if ZERO == 0
+#define UP 0
+#else
+#define UP (ZERO == 4 ? 5 : ZERO == 8 ? 4 : ZERO == 16 ? 3 : 2)
+#endif
 // Integers are added to this, as bits; as floats they are then exact above it.
-const int MAGIC = 0x4b400000;
-const float MAGIC_F = 12582912.0;
+const int MAGIC = 0x4b400000 - (UP << 23);
+const float MAGIC_F = 12582912.0 / float(1 << UP);
 
-const uint LANES_ALL = 8 * SUBGROUP;
-const uint A_EACH = (M * 8 + LANES_ALL - 1) / LANES_ALL; // blocks of weights that a lane unpacks
-const uint B_EACH = (N * 8 + LANES_ALL - 1) / LANES_ALL;
-const bool A_WHOLE = M * 8 % LANES_ALL == 0, B_WHOLE = N * 8 % LANES_ALL == 0;
+const uint PER = LANES_ALL / 8; // rows or columns of eight blocks that all lanes unpack at once
+const uint A_EACH = M / PER;
+// Activations are read in units of 16 bytes: lanes side by side read what lies side by side.
+const uint B_EACH = (N * 16 + LANES_ALL - 1) / LANES_ALL, META_EACH = (N + PER - 1) / PER;
+const bool B_WHOLE = N * 16 % LANES_ALL == 0, META_WHOLE = N % PER == 0;
 
+Planes planes_of[A_EACH];
+Cursor cursor;
 Raw a_raw[A_EACH];
-Cursor a_at[A_EACH];
-Planes matrices[NM];
-uvec4 b_low[B_EACH], b_high[B_EACH];
-uvec2 b_meta[B_EACH];
-float acc[TM * TN * MMA_EACH];
+uvec4 b_unit[B_EACH];
+uvec2 b_meta[META_EACH];
+float acc[2 * TMW * TN * MMA_EACH];
 
-// A lane's i-th block of weights and of activations: row or column * 8 + block.
-uint mine(uint i)
+// Where block b of the round lies in the workgroup's column c.
+uint block_at(uint c, uint col_first, uint n, uint n_blocks, uint b)
 {
-    return i * LANES_ALL + gl_LocalInvocationIndex;
+    const uint col = min(col_first + c / PLANES, n - 1);
+    return col * n_blocks + c % PLANES * p.plane + min(b, n_blocks - 1);
 }
 
 void fetch(uint round, uint col_first, uint n, uint n_blocks)
 {
-    [[unroll]] for (uint i = 0; i < A_EACH; i++) {
-        const uint m = min(mine(i) / 8 / (M / NM), NM - 1);
-        if (A_WHOLE || mine(i) < M * 8) a_raw[i] = cursor_load(matrices[m], a_at[i], round, 0);
-    }
+    const uint lane = gl_LocalInvocationIndex;
+    [[unroll]] for (uint i = 0; i < A_EACH; i++)
+        a_raw[i] = cursor_load(planes_of[i], cursor, round, i * PER % BAND);
     [[unroll]] for (uint i = 0; i < B_EACH; i++) {
-        const uint c = mine(i) / 8, b = min(round * 8 + mine(i) % 8, n_blocks - 1);
-        const uint col = min(col_first + c / PLANES, n - 1);
-        const uint from = col * n_blocks + c % PLANES * p.plane + b;
-        if (!B_WHOLE && mine(i) >= N * 8) break;
-        b_low[i] = U4(p.x).v[from * 2];
-        b_high[i] = U4(p.x).v[from * 2 + 1];
-        b_meta[i] = U2(p.meta).v[from];
+        const uint c = (i * LANES_ALL + lane) / 16, b = round * 8 + lane % 16 / 2;
+        b_unit[i] = U4(p.x).v[block_at(c, col_first, n, n_blocks, b) * 2 + lane % 2];
     }
+    [[unroll]] for (uint i = 0; i < META_EACH; i++)
+        b_meta[i] = U2(p.meta).v[block_at(i * PER + lane / 8, col_first, n, n_blocks,
+                                          round * 8 + lane % 8)];
 }
 
-void stage_weights(uint i, bool inside)
+void stage_weights(uint i, uint to, bool inside)
 {
-    const uint row = mine(i) / 8, b = mine(i) % 8;
-    const Raw raw = raw_cut(a_raw[i], a_at[i].shift, inside);
+    const uint row = i * PER + gl_LocalInvocationIndex / 8, b = gl_LocalInvocationIndex % 8;
+    const Raw raw = raw_cut(a_raw[i], cursor.shift, inside);
     uint w[8];
     block_codes(raw, w);
-    const uvec4 low = uvec4(w[0], w[1], w[2], w[3]), high = uvec4(w[4], w[5], w[6], w[7]);
-    const uint at = b * HALVES * A_STEP + row * PITCH;
-    if (HALVES == 2) {
-        staged[at] = low;
-        staged[at + 1] = uvec4(0);
-        staged[at + A_STEP] = uvec4(0);
-        staged[at + A_STEP + 1] = high;
-    } else {
-        staged[at] = low;
-        staged[at + 1] = high;
-    }
+    [[unroll]] for (uint j = 0; j < 8 && ZERO != 0; j++)
+        w[j] = w[j] << UP ^ 0x80808080u;
+    const uint at = to * STAGE + row * A_PITCH + b * 2, side = b >> 2;
+    staged[at + side] = uvec4(w[0], w[1], w[2], w[3]);
+    staged[at + 1 - side] = uvec4(w[4], w[5], w[6], w[7]);
     const vec2 d = block_scales(raw), m = block_mins(raw);
     [[unroll]] for (uint k = 0; k < PIECES; k++) {
-        a_scale[(k * 8 + b) * A_SCALES + row] = d[k];
+        a_scale[to * A_SC + (k * 8 + b) * A_SCALES + row] = d[k];
 #if HAS_MIN
-        a_min[(k * 8 + b) * A_SCALES + row] = m[k];
+        a_min[to * A_SC + (k * 8 + b) * A_SCALES + row] = m[k];
 #endif
     }
 }
 
-void stage_columns(uint i)
+void stage_columns(uint to)
 {
-    const uint c = mine(i) / 8, b = mine(i) % 8, at = B_AT + b * B_STEP + c * PITCH;
-    staged[at] = b_low[i];
-    staged[at + 1] = b_high[i];
-    const float dx = uintBitsToFloat(b_meta[i].x);
-    const ivec2 of_x = ivec2(bitfieldExtract(int(b_meta[i].y), 0, 16), int(b_meta[i].y) >> 16);
-    b_scale[b * B_SCALES + c] = dx;
-    [[unroll]] for (uint k = 0; k < PIECES; k++) {
-        const float of_piece = float(PIECES == 2 ? of_x[k] : of_x.x + of_x.y);
-        b_zero[(k * 8 + b) * B_SCALES + c] = MAGIC_F + float(ZERO) * of_piece;
+    const uint lane = gl_LocalInvocationIndex;
+    [[unroll]] for (uint i = 0; i < B_EACH; i++) {
+        const uint c = (i * LANES_ALL + lane) / 16, b = lane % 16 / 2, side = lane % 2;
+        const uint at = to * STAGE + B_AT + c * B_PITCH + b * 2 + (side ^ b >> 2);
+        const uvec4 x = b_unit[i];
+        if (!B_WHOLE && c >= N) break;
+        staged[at] = HALVES == 2 && side == 1 ? uvec4(0) : x;
+        if (HALVES == 2) staged[at + 16] = side == 1 ? x : uvec4(0);
+    }
+    [[unroll]] for (uint i = 0; i < META_EACH; i++) {
+        const uint c = i * PER + lane / 8, b = lane % 8;
+        const uvec2 meta = b_meta[i];
+        const float dx = uintBitsToFloat(meta.x);
+        if (!META_WHOLE && c >= N) break;
+        b_scale[to * B_SC + b * B_SCALES + c] = dx;
 #if HAS_MIN
-        precise const float y = dx * of_piece;
-        b_sum[(k * 8 + b) * B_SCALES + c] = y;
+        const ivec2 of_x = ivec2(bitfieldExtract(int(meta.y), 0, 16), int(meta.y) >> 16);
+        [[unroll]] for (uint k = 0; k < PIECES; k++) {
+            precise const float y = dx * float(PIECES == 2 ? of_x[k] : of_x.x + of_x.y);
+            b_sum[(to * PIECES + k) * B_SC + b * B_SCALES + c] = y;
+        }
 #endif
     }
 }
 
-// One piece of the subgroup's block.
-void multiply(uint w, uint k)
+// One piece of block w, for the subgroup's sum s.
+void multiply(uint w, uint s, uint h, uint k, uint from)
 {
-    const uint a_from = HALVES == 2 ? (w * 2 + k) * A_STEP : w * A_STEP + k;
-    const uint b_from = B_AT + w * B_STEP + (HALVES == 2 ? 0 : k);
+    const uint half_of = DEPTH == 16 && PIECES == 2 ? k ^ (w >> 2) : 0;
+    const uint a_from = from * STAGE + h * TMW * 16 * A_PITCH + w * 2 + half_of;
+    const uint b_from = from * STAGE + B_AT + w * 2 + (HALVES == 2 ? k * 16 : half_of);
     const uint steps = PIECES == 2 ? 1 : 32 / DEPTH; // of DEPTH that a piece takes
-    float x[TN * MMA_EACH], zero[TN * MMA_EACH];
+    float x[TN * MMA_EACH];
     MmaB b[TN * 2];
     [[unroll]] for (uint tn = 0; tn < TN; tn++) {
         [[unroll]] for (uint j = 0; j < steps; j++)
-            mma_load_b(b[tn * 2 + j], staged, b_from + tn * 16 * PITCH + j, PITCH);
-        [[unroll]] for (uint i = 0; i < MMA_EACH; i++) {
-            x[tn * MMA_EACH + i] = b_scale[w * B_SCALES + tn * 16 + mma_col(i)];
-            zero[tn * MMA_EACH + i] = b_zero[(k * 8 + w) * B_SCALES + tn * 16 + mma_col(i)];
-        }
+            mma_load_b(b[tn * 2 + j], staged, b_from + tn * 16 * B_PITCH + j, B_PITCH);
+        [[unroll]] for (uint i = 0; i < MMA_EACH; i++)
+            x[tn * MMA_EACH + i] = b_scale[from * B_SC + w * B_SCALES + tn * 16 + mma_col(i)];
     }
-    [[unroll]] for (uint tm = 0; tm < TM; tm++) {
-        const uint row = (k * 8 + w) * A_SCALES + tm * 16;
+    [[unroll]] for (uint tm = 0; tm < TMW; tm++) {
+        const uint row = from * A_SC + (k * 8 + w) * A_SCALES + (h * TMW + tm) * 16;
         MmaA a[2];
         [[unroll]] for (uint j = 0; j < steps; j++)
-            mma_load_a(a[j], staged, a_from + tm * 16 * PITCH + j, PITCH);
+            mma_load_a(a[j], staged, a_from + tm * 16 * A_PITCH + j, A_PITCH);
         float d[MMA_EACH];
         [[unroll]] for (uint i = 0; i < MMA_EACH; i++)
             d[i] = a_scale[row + mma_row(i)];
@@ -160,31 +175,32 @@ void multiply(uint w, uint k)
             [[unroll]] for (uint j = 0; j < steps; j++)
                 mma_add(a[j], b[tn * 2 + j], c);
             [[unroll]] for (uint i = 0; i < MMA_EACH; i++) {
-                const uint at = (tm * TN + tn) * MMA_EACH + i;
-                precise const float s = intBitsToFloat(c[i]) - zero[tn * MMA_EACH + i];
+                const uint to = ((s * TMW + tm) * TN + tn) * MMA_EACH + i;
+                precise const float v = intBitsToFloat(c[i]) - MAGIC_F;
                 precise const float scale = d[i] * x[tn * MMA_EACH + i];
-                acc[at] = fma(scale, s, acc[at]);
+                acc[to] = fma(scale, v, acc[to]);
 #if HAS_MIN
-                acc[at] = fma(-a_min[row + mma_row(i)],
-                              b_sum[(k * 8 + w) * B_SCALES + tn * 16 + mma_col(i)], acc[at]);
+                acc[to] = fma(-a_min[row + mma_row(i)],
+                              b_sum[(from * PIECES + k) * B_SC + w * B_SCALES + tn * 16 +
+                                    mma_col(i)],
+                              acc[to]);
 #endif
             }
         }
     }
 }
 
-// Sum w of a result, once the operands are done with.
-// Sum w of a result, once the operands are done with.
+// Sums w and w + 4 of a result together, once the operands are done with.
 #define sum_at(w, row, c) staged[((w * 16 + c) * M + (row)) / 4][(row) % 4]
 
-// The eight sums of a result, folded in halves (inc/groups.glsl).
+// What is left of folding the eight sums of a result in halves (inc/groups.glsl).
 float folded(uint row, uint c)
 {
-    float s[8];
-    [[unroll]] for (uint w = 0; w < 8; w++)
+    float s[4];
+    [[unroll]] for (uint w = 0; w < 4; w++)
         s[w] = uintBitsToFloat(sum_at(w, row, c));
-    precise const float even = (s[0] + s[4]) + (s[2] + s[6]);
-    precise const float odd = (s[1] + s[5]) + (s[3] + s[7]);
+    precise const float even = s[0] + s[2];
+    precise const float odd = s[1] + s[3];
     precise const float sum = even + odd;
     return sum;
 }
@@ -200,7 +216,7 @@ float result(uint row, uint c)
 void put(uint m, uint row_first, uint col, uint n)
 {
     const uint columns = 16 / PLANES, outs = M / NM;
-    for (uint i = gl_LocalInvocationIndex; i < columns * outs; i += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < columns * outs; i += LANES_ALL) {
         const uint c = i / outs, r = i % outs;
         const bool inside = row_first + r < p.n_rows[m] && col + c < n;
         float y = result(r, c);
@@ -229,38 +245,45 @@ void main()
     uint row_first;
     const uint m = matrix_of(M / NM, row_first);
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
-    const uint col_first = col_tile() * N / PLANES, w = gl_SubgroupID;
+    const uint col_first = col_tile() * N / PLANES;
+    const uint w = gl_SubgroupID % 4, h = gl_SubgroupID / 4;
     if (col_first >= n) return;
 
+    // Rows past the matrix' end lie in its last band.
+    const uint n_rounds = (n_blocks + 7) / 8, n_bands = (p.n_rows[m] + BAND - 1) / BAND;
+    const uint row_mine = min(gl_LocalInvocationIndex / 8, n_bands * BAND - 1 - row_first);
     [[unroll]] for (uint i = 0; i < A_EACH; i++) {
-        const uint row = row_first + mine(i) / 8 % (M / NM);
-        a_at[i] = cursor_at(n_blocks, min(row, p.n_rows[m] - 1), mine(i) % 8);
+        const uint row = row_first + i * PER % (M / NM);
+        planes_of[i] = planes_from(planes(p.w[m + i * PER / (M / NM)], p.n_rows[m], n_blocks),
+                                   min(row / BAND, n_bands - 1) * n_rounds);
     }
-    [[unroll]] for (uint k = 0; k < NM; k++)
-        matrices[k] = planes(p.w[m + k], p.n_rows[m], n_blocks);
-    [[unroll]] for (uint i = 0; i < TM * TN * MMA_EACH; i++)
+    cursor = cursor_at(n_blocks, row_mine, gl_LocalInvocationIndex % 8);
+    [[unroll]] for (uint i = 0; i < 2 * TMW * TN * MMA_EACH; i++)
         acc[i] = 0;
     mma_begin();
 
-    const uint n_rounds = (n_blocks + 7) / 8;
     fetch(0, col_first, n, n_blocks);
     for (uint round = 0; round < n_rounds; round++) {
-        barrier();
+        const uint at = STAGES == 2 ? round & 1 : 0;
+        if (STAGES == 1) barrier();
         [[unroll]] for (uint i = 0; i < A_EACH; i++)
-            if (A_WHOLE || mine(i) < M * 8) stage_weights(i, round * 8 + mine(i) % 8 < n_blocks);
-        [[unroll]] for (uint i = 0; i < B_EACH; i++)
-            if (B_WHOLE || mine(i) < N * 8) stage_columns(i);
+            stage_weights(i, at, round * 8 + gl_LocalInvocationIndex % 8 < n_blocks);
+        stage_columns(at);
         barrier();
         fetch(min(round + 1, n_rounds - 1), col_first, n, n_blocks);
-        [[unroll]] for (uint k = 0; k < PIECES; k++)
-            multiply(w, k);
+        [[unroll]] for (uint s = 0; s < 2; s++) {
+            [[unroll]] for (uint k = 0; k < PIECES; k++)
+                multiply(w + 4 * s, s, h, k, at);
+        }
     }
     [[unroll]] for (uint tn = 0; tn < TN; tn++) {
         barrier();
-        [[unroll]] for (uint tm = 0; tm < TM; tm++) {
-            [[unroll]] for (uint i = 0; i < MMA_EACH; i++)
-                sum_at(w, tm * 16 + mma_row(i), mma_col(i)) =
-                    floatBitsToUint(acc[(tm * TN + tn) * MMA_EACH + i]);
+        [[unroll]] for (uint tm = 0; tm < TMW; tm++) {
+            [[unroll]] for (uint i = 0; i < MMA_EACH; i++) {
+                precise const float sum = acc[(tm * TN + tn) * MMA_EACH + i] +
+                                          acc[((TMW + tm) * TN + tn) * MMA_EACH + i];
+                sum_at(w, (h * TMW + tm) * 16 + mma_row(i), mma_col(i)) = floatBitsToUint(sum);
+            }
         }
         barrier();
         put(m, row_first, col_first + tn * 16 / PLANES, n);

@@ -4,7 +4,9 @@
 // it is looked at once, when a device is opened. Lane by lane, 16 * row + column of each result.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
-#define PITCH 3
+layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 32;
+layout(constant_id = ID_DEPTH) const uint DEPTH = 32;
+shared uvec4 staged[64];
 #include "inc/mma.glsl"
 
 layout(push_constant, std430) uniform Push { gm_vk_places p; };

@@ -109,8 +109,6 @@ static gm_status open_for_tiles(gm_backend **out, const gm_backend_cfg *cfg, gm_
     if (status != GM_OK) return status;
     (*out)->tuning.tile_from = 1;
     (*out)->tuning.half_from = UINT32_MAX;
-    (*out)->tuning.tile_m = 2;
-    (*out)->tuning.tile_n = 1;
     return GM_OK;
 }
 

@@ -74,8 +74,6 @@ static void test_tiles(void **state)
                             .max_shared = 49152,
                             .matrix_depth = 32,
                             .tile_from = 5,
-                            .tile_m = 4,
-                            .tile_n = 2,
                             .half_from = 65,
                             .words_under_way = 20};
     for (uint32_t columns = 1; columns <= 512; columns++) {
@@ -90,9 +88,9 @@ static void test_tiles(void **state)
             gm_vk_cut_product(&t, &p, &cut);
             if (columns >= t.half_from) {
                 assert_string_equal(cut.pipeline, "matmul_half");
-            } else if (p.columns < t.tile_from) {
+            } else if (p.columns < t.tile_from << p.two_scales) {
                 assert_string_equal(cut.pipeline, "matmul");
-            } else if (!p.two_scales) {
+            } else {
                 assert_string_equal(cut.pipeline, "matmul_mma");
                 assert_int_equal(cut.columns % 8, 0);
             }
@@ -110,8 +108,6 @@ static void test_exact(void **state)
                             .max_shared = 49152,
                             .matrix_depth = 32,
                             .tile_from = 17,
-                            .tile_m = 4,
-                            .tile_n = 2,
                             .half_from = UINT32_MAX,
                             .words_under_way = 20};
     for (uint32_t columns = 1; columns <= 512; columns++) {

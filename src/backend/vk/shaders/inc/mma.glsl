@@ -2,8 +2,6 @@
 // Tiles of 16 rows of weights times 16 columns of activations over DEPTH bytes of each, from shared
 // memory into int32: by cooperative matrices where the device has them (DEPTH is theirs), else by
 // dot products of four. A lane holds MMA_EACH of a tile's 256 results: mma_begin finds out which.
-layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 8;
-layout(constant_id = ID_DEPTH) const uint DEPTH = 32;
 const uint MMA_EACH = 256 / SUBGROUP;
 
 // Where a lane's results lie in their tile. Result i's row depends on those bits of i that ROW_BITS
@@ -23,20 +21,19 @@ uint mma_rows[MMA_EACH], mma_cols[MMA_EACH];
 #define MmaB coopmat<int8_t, gl_ScopeSubgroup, DEPTH, 16, gl_MatrixUseB>
 #define MmaC coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-shared int mma_places[256];
-
-// All lanes of the workgroup must be here.
+// All lanes of the workgroup must be here; it uses what is staged.
 void mma_begin()
 {
-    for (uint i = gl_LocalInvocationIndex; i < 256; i += gl_WorkGroupSize.x)
-        mma_places[i] = int(i);
+    for (uint i = gl_LocalInvocationIndex; i < 64; i += gl_WorkGroupSize.x)
+        staged[i] = uvec4(0, 1, 2, 3) + 4 * i;
     barrier();
     MmaC at;
-    coopMatLoad(at, mma_places, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatLoad(at, staged, 0, 4, gl_CooperativeMatrixLayoutRowMajor);
     [[unroll]] for (uint i = 0; i < MMA_EACH; i++) {
         mma_rows[i] = uint(at[i]) >> 4;
         mma_cols[i] = uint(at[i]) & 15;
     }
+    barrier();
 }
 
 #define mma_load_a(to, from, at, stride) \
@@ -66,8 +63,8 @@ void mma_begin()
 #define mma_add(a, b, c)                                                           \
     {                                                                              \
         [[unroll]] for (uint mma_i = 0; mma_i < MMA_EACH; mma_i++) {               \
-            const uint mma_a = a + mma_row(mma_i) * PITCH;                         \
-            const uint mma_b = b + mma_col(mma_i) * PITCH;                         \
+            const uint mma_a = a + mma_row(mma_i) * A_PITCH;                       \
+            const uint mma_b = b + mma_col(mma_i) * B_PITCH;                       \
             [[unroll]] for (uint mma_k = 0; mma_k < DEPTH / 16; mma_k++)           \
                 c[mma_i] += dot16(staged[mma_a + mma_k], staged[mma_b + mma_k]);   \
         }                                                                          \

@@ -106,6 +106,16 @@ Planes planes(uint64_t base, uint n_rows, uint n_blocks)
     return p;
 }
 
+// The planes from a band's first row on, so many rounds behind the first band's.
+Planes planes_from(Planes p, uint rounds)
+{
+    p.code += uint64_t(rounds) * (8 * BAND * CODE_BYTES);
+    p.high += uint64_t(rounds) * (8 * BAND * HIGH_BYTES);
+    p.scale += uint64_t(rounds) * (8 * BAND * SCALE_BYTES);
+    p.super += uint64_t(rounds) * (BAND * SUPER_BYTES);
+    return p;
+}
+
 // Where a lane reads in each plane: bytes from where a round begins. Lanes go on by eight blocks
 // of a row, a round, at a time, which are BAND times as many in memory; so halves of a word stay on
 // their side, and a round is an offset that all lanes have in common.
