@@ -74,12 +74,13 @@ static bool is_wanted(const walk *w, const gm_opcase *c)
     return !typed || w->types.weights & bit(c->type);
 }
 
-/* A GPU adds in another order than ref-int8 (t_vk_ops says how), and the products of many rows may
- * be of float16 (docs/VULKAN.md, "Numerics"). */
+/* A GPU adds in another order than ref-int8 (t_vk_ops says how), and the products and attention of
+ * many rows may be of float16 (docs/VULKAN.md, "Numerics"). */
 static double bound_of(const gm_opcase *c, uint32_t rows)
 {
     const bool product = c->kind == GM_OP_MATMUL || c->kind == GM_OP_GATE_UP_GELU;
-    if (rows > EXACT_ROWS && (product || c->layer)) return fmax(c->bound, 4e-3);
+    const bool halves = product || c->layer || c->kind == GM_OP_ATTEND;
+    if (rows > EXACT_ROWS && halves) return fmax(c->bound, 4e-3);
     return product ? fmax(c->bound, 2e-6) : c->bound;
 }
 

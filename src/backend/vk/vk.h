@@ -236,6 +236,8 @@ bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);
 void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME]);
+/* Whether attention of that many rows is by cooperative matrices. */
+bool gm_vk_attends_by_halves(const gm_vk_tuning *t, const gm_attn *a, uint32_t rows);
 
 /* vk_tune.c: fills be->tuning for the device that is open; exact: without what changes bits. */
 gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err);

@@ -557,12 +557,21 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         .flags = rows_flag(l, op->out),
         .plane = plane_of(l, op->out),
     };
-    t.spec[0] = GM_VK_SPLIT;
-    t.spec[1] = op->attn.n_head / op->attn.n_kv_head;
-    t.spec[2] = gm_vk_kv_dim(d);
-    t.spec[3] = walk;
-    t.spec[4] = d->type;
-    t.spec[5] = h != NULL;
+    const uint32_t g = op->attn.n_head / op->attn.n_kv_head, dim = gm_vk_kv_dim(d);
+    const bool halves = gm_vk_attends_by_halves(&ex->be->tuning, &op->attn, ex->bucket.rows);
+    gm_vk_grid grid = {.kind = GM_VK_DYN_ATTEND, .x = op->attn.n_kv_head, .per = op->attn.class};
+    if (halves) {
+        const uint32_t lanes = (dim > 128 ? 8 : 4) * ex->be->tuning.subgroup;
+        const uint32_t spec[] = {lanes, ex->be->tuning.subgroup, g, dim, d->type};
+        t.pipeline = "attend_half";
+        memcpy(t.spec, spec, sizeof spec);
+        grid.x *= GM_VK_HALF_SHARES;
+        grid.walk = GM_VK_HALF_HEADS / g;
+    } else {
+        const uint32_t spec[] = {GM_VK_SPLIT, g, dim, walk, d->type, h != NULL};
+        memcpy(t.spec, spec, sizeof spec);
+        grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
+    }
     if (h) {
         struct gm_vk_turn told;
         GM_TRY(tell_turn(l, &t, h, &told));
@@ -574,11 +583,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
     touches_value(l, &t, op->out, true);
     touches(&t, ex->parts, 4, true);
     touches(&t, ex->arrived, 4, true);
-    GM_TRY(bring_grid(l, &t,
-                      (gm_vk_grid){.kind = GM_VK_DYN_ATTEND,
-                                   .x = op->attn.n_kv_head,
-                                   .per = op->attn.class,
-                                   .walk = walk ? GM_VK_TILE_ROWS(t.spec[1], t.spec[2]) : 0}));
+    GM_TRY(bring_grid(l, &t, grid));
     GM_TRY(put(l, &t, &push, sizeof push));
     return out->q && !rounds ? lower_round(l, op->out) : GM_OK;
 }

@@ -139,6 +139,9 @@ struct gm_vk_rope {
  * dim floats each and g to a row, are shared memory. */
 #define GM_VK_WALK_HEADS(dim)   ((dim) <= 128u ? 8u : (dim) <= 256u ? 4u : 2u)
 #define GM_VK_TILE_ROWS(g, dim) (GM_VK_WALK_HEADS(dim) > (g) ? GM_VK_WALK_HEADS(dim) / (g) : 1u)
+/* A prompt's attention: heads of q that a workgroup has, and workgroups that share their runs. */
+#define GM_VK_HALF_HEADS  64
+#define GM_VK_HALF_SHARES 8
 struct gm_vk_attend {
     GM_ADDR rows, q, tables;
     GM_ADDR dst, dstq, meta; /* float32 and int8, each 0 where nobody wants it   */

@@ -282,3 +282,9 @@ void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME])
         len += snprintf(name + len, (size_t)(GM_VK_NAME - len), "%c%" PRIu32, i ? ',' : ':',
                         cut->spec[i]);
 }
+
+bool gm_vk_attends_by_halves(const gm_vk_tuning *t, const gm_attn *a, uint32_t rows)
+{
+    return rows >= t->half_from && GM_VK_HALF_HEADS % (a->n_head / a->n_kv_head) == 0 &&
+           a->head_dim % 64 == 0 && a->head_dim <= 256;
+}

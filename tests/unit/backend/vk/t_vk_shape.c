@@ -125,9 +125,30 @@ static void test_exact(void **state)
     }
 }
 
+static void test_attends_by_halves(void **state)
+{
+    (void)state;
+    const gm_vk_tuning t = {.half_from = 65};
+    const struct {
+        gm_attn a;
+        uint32_t rows;
+        bool yes;
+    } cases[] = {
+        {{.n_head = 32, .n_kv_head = 16, .head_dim = 128}, 65, true},
+        {{.n_head = 32, .n_kv_head = 16, .head_dim = 128}, 64, false},
+        {{.n_head = 4, .n_kv_head = 1, .head_dim = 256}, 512, true},
+        {{.n_head = 3, .n_kv_head = 1, .head_dim = 256}, 512, false},
+        {{.n_head = 4, .n_kv_head = 1, .head_dim = 320}, 512, false},
+        {{.n_head = 4, .n_kv_head = 1, .head_dim = 96}, 512, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(gm_vk_attends_by_halves(&t, &cases[i].a, cases[i].rows), cases[i].yes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_exact)};
+                                       cmocka_unit_test(test_exact),
+                                       cmocka_unit_test(test_attends_by_halves)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }

@@ -73,3 +73,10 @@ uint gm_half(float x)
     // A normal h has its leading 1 in the exponent's place, which counts it.
     return sign | (cut == 13 ? ((a >> 23) - 113 << 10) + h : h);
 }
+
+// Four values as float16: what is too large is the largest there is, and NaN stays what it is.
+uvec2 gm_halves(vec4 x)
+{
+    x = mix(x, clamp(x, -65504.0, 65504.0), greaterThan(abs(x), vec4(65504.0)));
+    return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
+}
