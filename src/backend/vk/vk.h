@@ -49,6 +49,7 @@ typedef struct gm_vk_tuning {
     uint32_t row_bits, col_bits; /* how their results lie in lanes: inc/mma.glsl                 */
     uint32_t tile_from;          /* columns from which products go by tiles                      */
     uint32_t half_from;          /* rows from which products are of float16: other bits          */
+    uint32_t half_tiles;         /* workgroups of these that fill the device, 0: any number does */
 } gm_vk_tuning;
 
 struct gm_backend {
@@ -149,7 +150,7 @@ struct gm_exec {
     gm_vk_buf scratch;   /* shared                                                */
     gm_vk_buf counters;  /* of workgroups that have finished: 0 between dispatches */
     gm_vk_value *values; /* [n_vals]                                              */
-    uint64_t parts, arrived, adjusted, wide[2]; /* scratch of kernels                    */
+    uint64_t parts, arrived, adjusted, wide[2], halves, sums; /* scratch of kernels      */
     gm_vk_buf constants; /* turns of ropes; what of an op does not fit in push constants  */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
     uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
@@ -227,6 +228,7 @@ typedef struct gm_vk_cut {
     const char *pipeline;
     uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
+    bool halves;                /* it wants the input as halves.comp makes it             */
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
@@ -236,6 +238,11 @@ bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);
 void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME]);
+/* How many workgroups share the blocks of each tile of float16, of which there are so many. */
+uint32_t gm_vk_half_parts(const gm_vk_tuning *t, uint32_t tiles, uint32_t n_blocks);
+/* Rows of an input as float16, and its bytes. */
+uint32_t gm_vk_half_rows(uint32_t rows);
+uint64_t gm_vk_half_size(uint32_t rows, uint32_t cols);
 /* Whether attention of that many rows is by cooperative matrices. */
 bool gm_vk_attends_by_halves(const gm_vk_tuning *t, const gm_attn *a, uint32_t rows);
 

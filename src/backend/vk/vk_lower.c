@@ -18,6 +18,7 @@ _Static_assert(sizeof(struct gm_vk_slot) == 64, "as GLSL lays it out");
 _Static_assert(sizeof(struct gm_vk_apply) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_norm) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_matmul) <= GM_VK_PUSH, "push constants");
+_Static_assert(sizeof(struct gm_vk_halves) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_rope) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_attend) <= GM_VK_PUSH, "push constants");
 _Static_assert(sizeof(struct gm_vk_norms) == 80, "as GLSL lays it out");
@@ -44,6 +45,7 @@ typedef struct draft {
     int32_t type;
     uint32_t spec[GM_VK_SPECS];
     uint32_t rows, columns; /* of a product, that a workgroup takes */
+    bool halves;            /* whether it wants its input so        */
     gm_vk_dispatch d;
 } draft;
 
@@ -313,6 +315,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     memcpy(t.spec, cut.spec, sizeof t.spec);
     t.rows = cut.rows;
     t.columns = cut.columns;
+    t.halves = cut.halves;
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -322,8 +325,47 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
         .flags = rows_flag(l, in),
         .plane = plane_of(l, in),
     };
-    touches_value(l, &t, in, false);
     return t;
+}
+
+/* Makes float16 of a product's input. */
+static gm_status lower_halves(lowering *l, draft *product, gm_val in, struct gm_vk_matmul *of)
+{
+    enum { LANES = 128 };
+    const uint32_t rows = rows_of(l, in), n_blocks = of->n_cols / GM_VK_BLOCK;
+    const uint64_t size = gm_vk_half_size(rows, of->n_cols);
+    draft t = draft_of("halves", GM_VK_NO_TYPE);
+    const struct gm_vk_halves push = {
+        .head = of->head,
+        .x = of->x,
+        .meta = of->meta,
+        .dst = l->ex->halves,
+        .n_blocks = n_blocks,
+        .n_rows = gm_vk_half_rows(rows),
+        .plane = of->plane,
+        .flags = of->flags,
+    };
+    t.spec[0] = LANES;
+    touches_value(l, &t, in, false);
+    touches(&t, push.dst, size, true);
+    touches(product, push.dst, size, false);
+    of->x = push.dst;
+    of->plane = push.n_rows;
+    GM_TRY(grid_of_rows(l, &t, in, (n_blocks + 1) / 2 * 2, GM_VK_HALF_ROWS));
+    return put(l, &t, &push, sizeof push);
+}
+
+/* Where tiles are few, several workgroups have a part of each. */
+static void cut_sums(const lowering *l, draft *t, struct gm_vk_matmul *push)
+{
+    const uint32_t tiles = t->d.grid[0] * t->d.grid[1];
+    const uint32_t parts = gm_vk_half_parts(&l->ex->be->tuning, tiles, push->n_cols / GM_VK_BLOCK);
+    t->d.grid[2] = parts;
+    if (parts == 1) return;
+    push->norms = l->ex->sums;
+    push->arrived = l->ex->arrived;
+    touches(t, push->norms, (uint64_t)tiles * parts * GM_VK_HALF_PART, true);
+    touches(t, push->arrived, 4, true);
 }
 
 /* Four tiles of columns side by side keep a prompt's weights from being read for each, and their
@@ -332,10 +374,16 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
                              struct gm_vk_matmul *push)
 {
     const uint32_t columns = t->columns, rows = rows_of(l, in);
+    if (t->halves)
+        GM_TRY(lower_halves(l, t, in, push));
+    else
+        touches_value(l, t, in, false);
     push->side = rows > 3 * columns ? 2 : rows > columns ? 1 : 0;
     for (int i = 0; i < 3; i++)
         t->d.work += (double)rows * push->n_cols * push->n_rows[i];
     GM_TRY(grid_of_rows(l, t, in, wgs << push->side, columns << push->side));
+    const bool gate = t->spec[2] == GM_VK_AFTER_GELU;
+    if (t->halves && !gate && t->d.indirect < 0) cut_sums(l, t, push);
     return put(l, t, push, sizeof *push);
 }
 

@@ -27,9 +27,10 @@
 #define GM_VK_SPLIT 128 /* keys that one workgroup of attention sees        */
 #define GM_VK_PAGE  32  /* cells of a page                                  */
 
-/* Activations of prompts are float16, times a power of two, and back. */
-#define GM_VK_HALF_UP   0.0625
-#define GM_VK_HALF_DOWN 16.0
+/* Activations of prompts are float16: a sixteenth of them, so that large ones stay finite, and
+ * weights times as much. */
+#define GM_VK_HALF_X 0.0625
+#define GM_VK_HALF_W 16.0
 
 /* A row of int8 that is rounded twice has what the first rounding left `plane` blocks behind, in a
  * plane of its own; plane is 0 where a row is rounded once. */
@@ -102,18 +103,31 @@ struct gm_vk_norm {
 #define GM_VK_AFTER_NORM 2 /* the last workgroup does `norms` with one matrix' results as y */
 struct gm_vk_matmul {
     GM_ADDR head;
-    GM_ADDR x, meta; /* int8 and its scales, or float32 and 0                           */
+    GM_ADDR x, meta; /* int8 and its scales, or float32 and 0; float16 as gm_vk_halves'  */
     GM_ADDR w[3];    /* up to three matrices of one type and width; gate and up          */
     GM_ADDR dst[3];  /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
-    GM_ADDR norms;   /* a gm_vk_norms in memory                                         */
-    GM_ADDR arrived; /* a word: workgroups that have finished, 0 between dispatches      */
+    GM_ADDR norms;   /* a gm_vk_norms in memory; of float16: what parts of a sum leave   */
+    GM_ADDR arrived; /* a word: workgroups that have finished, 0 between dispatches; of
+                      * float16 one for each tile                                        */
     GM_U32 n_rows[3];
     GM_U32 wg_end[2]; /* workgroups before the second and before the third matrix         */
     GM_U32 n_cols;    /* of the weights                                                   */
     GM_U32 flags;
-    GM_U32 plane; /* of x; what gate and up give is rounded once                      */
+    GM_U32 plane; /* of x; what gate and up give is rounded once. Of float16: rows of x */
     GM_U32 side;  /* 2^side tiles of columns follow each other before the next rows     */
     GM_U32 pad;
+};
+
+/* Rows of int8 become float16, which is what prompts are multiplied as. */
+#define GM_VK_HALF_ROWS 128 /* of a workgroup: here, and columns of one of a product */
+#define GM_VK_HALF_PART (128 * GM_VK_HALF_ROWS * 4) /* bytes that a workgroup of a product leaves */
+struct gm_vk_halves {
+    GM_ADDR head;
+    GM_ADDR x, meta;
+    GM_ADDR dst;     /* [n_blocks, made even][n_rows][32] */
+    GM_U32 n_blocks; /* of a row                          */
+    GM_U32 n_rows;   /* of dst: whole workgroups          */
+    GM_U32 plane, flags;
 };
 
 /* Heads of a row that are normed and turned. */

@@ -156,9 +156,10 @@ void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut 
     *out = (gm_vk_cut){0};
     if (by_halves(t, p)) {
         *out = (gm_vk_cut){.pipeline = "matmul_half",
-                           .spec = {8 * t->subgroup, t->subgroup, p->after, p->planes},
+                           .spec = {4 * t->subgroup, t->subgroup, p->after, 1},
                            .rows = p->after ? 64 : 128,
-                           .columns = 128};
+                           .columns = GM_VK_HALF_ROWS,
+                           .halves = true};
         return;
     }
     if (cut_tiles(t, p, out)) return;
@@ -281,6 +282,27 @@ void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME])
     for (uint32_t i = 0; i < n_spec && len < GM_VK_NAME; i++)
         len += snprintf(name + len, (size_t)(GM_VK_NAME - len), "%c%" PRIu32, i ? ',' : ':',
                         cut->spec[i]);
+}
+
+/* Twice as many workgroups as the device holds, or a little less: a wave that is not full costs as
+ * much as one that is. A part of less than 16 blocks is mostly beginning and end. */
+uint32_t gm_vk_half_parts(const gm_vk_tuning *t, uint32_t tiles, uint32_t n_blocks)
+{
+    uint32_t parts = tiles < t->half_tiles ? 2 * t->half_tiles / tiles : 1;
+    parts = parts > 8 ? 8 : parts;
+    while (parts > 1 && n_blocks / parts < 16)
+        parts--;
+    return parts;
+}
+
+uint32_t gm_vk_half_rows(uint32_t rows)
+{
+    return whole(rows, GM_VK_HALF_ROWS);
+}
+
+uint64_t gm_vk_half_size(uint32_t rows, uint32_t cols)
+{
+    return 2ull * gm_vk_half_rows(rows) * whole(cols, 2 * GM_VK_BLOCK);
 }
 
 bool gm_vk_attends_by_halves(const gm_vk_tuning *t, const gm_attn *a, uint32_t rows)

@@ -70,6 +70,7 @@ gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err)
         .words_under_way = wide ? 40 : 20,
         .tile_from = depth ? 8 : UINT32_MAX,
         .half_from = d->has_halves && has_32 && !exact ? 65 : UINT32_MAX,
+        .half_tiles = wide ? 256 : 0,
         .row_bits = 31,
         .col_bits = 31,
     };

@@ -150,12 +150,21 @@ bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op)
     return ex->bucket.rows <= GM_VK_SPLIT_ROWS && parts_size(ex, op) <= GM_VK_SPLIT_BYTES;
 }
 
-/* Scratch of single kernels: partial attention, adjusted logits, the two sides of a mixed gate. */
+/* Bytes of a product's input as float16. */
+static uint64_t halves_size(const gm_exec *ex, gm_val in)
+{
+    const gm_valinfo *const i = &ex->plan->vals[in];
+    const uint32_t rows = i->rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
+    return rows >= ex->be->tuning.half_from ? gm_vk_half_size(rows, i->cols) : 0;
+}
+
+/* Scratch of single kernels: partial attention, adjusted logits, the two sides of a mixed gate, the
+ * input of a prompt's product. */
 static gm_status place_scratch(placer *pl, gm_err *err)
 {
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
-    uint64_t parts = 0, adjusted = 0, wide = 0;
+    uint64_t parts = 0, adjusted = 0, wide = 0, halves = 0;
     pl->arrived = 4;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
@@ -164,6 +173,10 @@ static gm_status place_scratch(placer *pl, gm_err *err)
             const uint64_t size = parts_size(ex, op), counters = rows * op->attn.n_kv_head * 4;
             if (gm_vk_splits_attention(ex, op) && size > parts) parts = size;
             if (counters > pl->arrived) pl->arrived = counters;
+        }
+        if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU) {
+            const uint64_t size = halves_size(ex, op->in[0]);
+            halves = size > halves ? size : halves;
         }
         if (op->kind == GM_OP_DRAW) adjusted = ex->bucket.outs * 4ull * p->vals[op->in[0]].cols;
         if (op->kind == GM_OP_GATE_UP_GELU && !rounds(p, op->out)) {
@@ -174,6 +187,10 @@ static gm_status place_scratch(placer *pl, gm_err *err)
     GM_TRY(take(pl, parts, &ex->parts, err));
     GM_TRY(take(pl, wide, &ex->wide[0], err));
     GM_TRY(take(pl, wide, &ex->wide[1], err));
+    GM_TRY(take(pl, halves, &ex->halves, err));
+    const uint64_t tiles = halves ? ex->be->tuning.half_tiles : 0;
+    if (tiles * 4 > pl->arrived) pl->arrived = tiles * 4;
+    GM_TRY(take(pl, 2 * tiles * GM_VK_HALF_PART, &ex->sums, err));
     return take(pl, adjusted, &ex->adjusted, err);
 }
 
@@ -206,6 +223,8 @@ static gm_status place_all(placer *pl, gm_err *err)
     relocate(ex->scratch.addr, &ex->parts);
     relocate(ex->scratch.addr, &ex->wide[0]);
     relocate(ex->scratch.addr, &ex->wide[1]);
+    relocate(ex->scratch.addr, &ex->halves);
+    relocate(ex->scratch.addr, &ex->sums);
     relocate(ex->scratch.addr, &ex->adjusted);
     return GM_OK;
 }

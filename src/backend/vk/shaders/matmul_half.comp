@@ -1,9 +1,16 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
-// Products of quantised weights with many rows of int8 activations: prompts. Both are unpacked to
-// float16 in shared memory, and cooperative matrices sum in float32. A workgroup is eight
-// subgroups, four times two, and has 128 rows of weights times 128 columns; of gate and up 64 rows
-// each, so that a subgroup has both of a result. The next blocks are on their way meanwhile.
+// Products of quantised weights with many rows of activations: prompts. The rows are float16
+// already (halves.comp), the weights are unpacked to float16 in shared memory, and cooperative
+// matrices sum in float32. A workgroup is four subgroups, two times two, and has 128 rows of
+// weights times 128 columns; of gate and up 64 rows each, so that a subgroup has both of a result.
+// Two workgroups share a multiprocessor, so that one multiplies while the other stages.
+//
+// Few tiles leave multiprocessors idle: then several workgroups have a part of the blocks each, and
+// the last of them adds what they leave, in order.
+//
+// What float16 can do of unpacking is done in pairs: a code with 0x6400 above it is 1024 + code.
+// The pairs that this gives are the order of values in a block, here and in halves.comp.
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
@@ -15,15 +22,24 @@
 #include "inc/weights.glsl"
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
+#include "inc/last.glsl"
 
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 32;
 
-#define M      128
-#define N      128
-#define BLOCKS 2 // of each row and column at a time
-#define PITCH  9 // of a row of them in units of 16 bytes: read without bank conflicts
-#define TM     2 // tiles of a subgroup
+#define WM     2 // subgroups
+#define WN     2
+#define TM     4 // tiles of a subgroup
 #define TN     4
+#define M      (WM * TM * 16)
+#define N      (WN * TN * 16)
+#define BLOCKS 2 // of each row and column at a time
+#define PITCH  (4 * BLOCKS + 1) // of a row of them in units of 16 bytes: no bank conflicts
+#define LANES  (32 * WM * WN)
+#define A_EACH (M * BLOCKS / LANES)     // blocks of weights that a lane unpacks
+#define B_EACH (N * BLOCKS * 4 / LANES) // units of columns that it copies
+#define OUTS   (M / NM)
+#define HALF   (TM / 2 * 16) // rows of gate that those of up follow
+#define RESULTS (WN * 16 * M / 4)
 
 shared uvec4 staged[(M + N) * PITCH]; // at the end, results
 
@@ -31,18 +47,28 @@ shared uvec4 staged[(M + N) * PITCH]; // at the end, results
 #define HalfB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define Sums  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// A lane has a block of a row of weights and one of a column, of the two that are next.
-Planes matrix;
-Cursor a_at;
-Raw a_raw;
-uint b_at;
-uvec4 b_raw[2 * PLANES];
-float b_scale[PLANES];
-Sums acc[TM * TN];
+Planes matrix[A_EACH];
+Cursor a_at[A_EACH];
+Raw a_raw[A_EACH];
+uint64_t b_at;
+uvec4 b_raw[B_EACH];
+Sums low[TM / 2 * TN], high[TM / 2 * TN]; // of gate and of up, or of the first and the last rows
 
-uint row_of_lane()
+// A subgroup reads the rows of a band together, and all of what it touches.
+uint row_of(uint i)
 {
-    return gl_LocalInvocationIndex / BLOCKS;
+    const uint lane = gl_LocalInvocationIndex;
+    return (lane / 32 * A_EACH + i) * (32 / BLOCKS) + lane % 32 / BLOCKS;
+}
+
+uint lane_in_order()
+{
+    return gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID;
+}
+
+uint tile()
+{
+    return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
 }
 
 uint block_of_lane()
@@ -50,65 +76,70 @@ uint block_of_lane()
     return gl_LocalInvocationIndex % BLOCKS;
 }
 
-// Asks for the blocks from `first` on; past a row's end it is the last ones again.
-void fetch(uint first, uint n_blocks)
+// Of 32 units of columns, which lie behind each other: eight lanes have eight columns, whose banks
+// differ.
+uvec2 column_and_unit()
 {
-    first = min(first, (n_blocks - 1) / BLOCKS * BLOCKS);
-    a_raw = cursor_load(matrix, cursor_on(a_at, first & 7), first >> 3, 0);
-    const uint b = min(first + block_of_lane(), n_blocks - 1);
-    [[unroll]] for (uint k = 0; k < PLANES; k++) {
-        const uint from = b_at + k * p.plane + b;
-        b_raw[k * 2] = U4(p.x).v[from * 2];
-        b_raw[k * 2 + 1] = U4(p.x).v[from * 2 + 1];
-        b_scale[k] = uintBitsToFloat(U2(p.meta).v[from].x);
+    const uint lane = gl_LocalInvocationIndex;
+    return uvec2(lane / 32 * 8 + lane % 8, lane / 8 % 4);
+}
+
+// Asks for the blocks from `first` on; past the end it is the last ones again.
+void fetch(uint first, uint end)
+{
+    first = min(first, (end - 1) / BLOCKS * BLOCKS);
+    [[unroll]] for (uint i = 0; i < A_EACH; i++)
+        a_raw[i] = cursor_load(matrix[i], cursor_on(a_at[i], first & 7), first >> 3, 0);
+    [[unroll]] for (uint i = 0; i < B_EACH; i++) {
+        const uint unit = i * LANES, block = first + unit / (N * 4);
+        b_raw[i] = U4(b_at + uint64_t(block * p.plane) * 64).v[unit % (N * 4)];
     }
 }
 
-// Eight codes, in two words, as float16.
-uvec4 halves_of(uint low, uint high, float zero, float scale, float m)
-{
-    uvec4 h;
-    [[unroll]] for (int k = 0; k < 4; k++) {
-        const int word = int(k < 2 ? low : high), from = k % 2 * 16;
-        const vec2 codes = vec2(bitfieldExtract(word, from, 8), bitfieldExtract(word, from + 8, 8));
-        h[k] = packHalf2x16((codes - zero) * scale - m);
-    }
-    return h;
-}
+#if TYPE == Q8_0 || TYPE == IQ4_NL || TYPE == IQ4_XS
+#define ABOVE 0x64806480u // codes are signed: the bit of their sign is turned
+#define BELOW 1152.0
+#else
+#define ABOVE 0x64006400u
+#define BELOW (1024.0 + ZERO)
+#endif
 
-vec4 bytes_of(uint word)
+// The first and third bytes of a word as weights.
+uint weights_of(uint bytes, float16_t d, float16_t m)
 {
-    return vec4(bitfieldExtract(int(word), 0, 8), bitfieldExtract(int(word), 8, 8),
-                bitfieldExtract(int(word), 16, 8), bitfieldExtract(int(word), 24, 8));
-}
-
-// Four values of the column, of all its planes.
-vec4 column_values(uint i)
-{
-    vec4 x = bytes_of(b_raw[i / 4][i % 4]) * b_scale[0];
-    if (PLANES == 2) x += bytes_of(b_raw[2 * PLANES - 2 + i / 4][i % 4]) * b_scale[PLANES - 1];
-    return clamp(x * GM_VK_HALF_UP, -65504.0, 65504.0);
+    const f16vec2 codes = unpackFloat2x16((bytes & 0x00ff00ffu) ^ ABOVE) - f16vec2(BELOW);
+#if HAS_MIN
+    return packFloat2x16(fma(codes, f16vec2(d), f16vec2(-m)));
+#else
+    return packFloat2x16(codes * f16vec2(d));
+#endif
 }
 
 void stage(bool inside)
 {
-    const Raw raw = raw_cut(a_raw, a_at.shift, inside);
-    uint w[8];
-    block_codes(raw, w);
-    const vec2 d = block_scales(raw), m = block_mins(raw);
-    const uint at = row_of_lane() * PITCH + block_of_lane() * 4;
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        const uint piece = PIECES == 2 ? j / 2 : 0;
-        staged[at + j] = halves_of(w[j * 2], w[j * 2 + 1], float(ZERO), d[piece], m[piece]);
-        const vec4 x = column_values(j * 2), y = column_values(j * 2 + 1);
-        staged[at + M * PITCH + j] = uvec4(packHalf2x16(x.xy), packHalf2x16(x.zw),
-                                           packHalf2x16(y.xy), packHalf2x16(y.zw));
+    [[unroll]] for (uint i = 0; i < A_EACH; i++) {
+        const Raw raw = raw_cut(a_raw[i], a_at[i].shift, inside);
+        uint w[8];
+        block_codes(raw, w);
+        const f16vec2 d = f16vec2(block_scales(raw) * GM_VK_HALF_W);
+        const f16vec2 m = f16vec2(block_mins(raw) * GM_VK_HALF_W);
+        const uint at = row_of(i) * PITCH + block_of_lane() * 4, piece = PIECES - 1;
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            staged[at + j] = uvec4(weights_of(w[j], d[0], m[0]),
+                                   weights_of(w[j + 4], d[piece], m[piece]),
+                                   weights_of(w[j] >> 8, d[0], m[0]),
+                                   weights_of(w[j + 4] >> 8, d[piece], m[piece]));
+    }
+    const uvec2 to = column_and_unit();
+    [[unroll]] for (uint i = 0; i < B_EACH; i++) {
+        const uint unit = i * LANES, column = to.x + unit % (N * 4) / 4;
+        staged[(M + column) * PITCH + unit / (N * 4) * 4 + to.y] = b_raw[i];
     }
 }
 
 void multiply()
 {
-    const uint wm = gl_SubgroupID / 2, wn = gl_SubgroupID % 2;
+    const uint wm = gl_SubgroupID / WN, wn = gl_SubgroupID % WN;
     const uint a_from = wm * TM * 16 * PITCH, b_from = (M + wn * TN * 16) * PITCH;
     [[unroll]] for (uint k = 0; k < 2 * BLOCKS; k++) {
         HalfA a[TM];
@@ -119,82 +150,111 @@ void multiply()
             HalfB b;
             coopMatLoad(b, staged, b_from + tn * 16 * PITCH + k * 2, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
-            [[unroll]] for (uint tm = 0; tm < TM; tm++)
-                acc[tm * TN + tn] = coopMatMulAdd(a[tm], b, acc[tm * TN + tn]);
+            [[unroll]] for (uint tm = 0; tm < TM / 2; tm++) {
+                const uint at = tm * TN + tn;
+                low[at] = coopMatMulAdd(a[tm], b, low[at]);
+                high[at] = coopMatMulAdd(a[TM / 2 + tm], b, high[at]);
+            }
         }
     }
 }
 
-void put(uint m, uint row_first, uint col_first, uint n_columns, uint outs, uint n)
+// The results of 16 columns of each wn, the first of which is col_first, lie as [column][M].
+void put(uint m, uint row_first, uint col_first, uint n)
 {
-    const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-    for (uint i = lane; i < n_columns * outs / 4; i += gl_WorkGroupSize.x) {
-        const uint c = i / (outs / 4), r = i % (outs / 4) * 4, row = row_first + r;
-        const vec4 x = uintBitsToFloat(staged[c * outs / 4 + r / 4]);
+    [[dont_unroll]] for (uint i = lane_in_order(); i < WN * 16 * OUTS / 4; i += LANES) {
+        const uint c = i / (OUTS / 4), r = i % (OUTS / 4) * 4, row = row_first + r;
+        const uint at = c * M + (GLU == 1 ? r / HALF * (2 * HALF) + r % HALF : r);
+        const uint col = col_first + c / 16 * (TN * 16) + c % 16;
         const uint64_t dst = GLU == 1 ? p.dst[0] : p.dst[m];
-        const bool here = col_first + c < n;
+        const bool here = col < n;
+        vec4 x = uintBitsToFloat(staged[at / 4]);
+        if (GLU == 1) {
+            const vec4 up = uintBitsToFloat(staged[(at + HALF) / 4]);
+            [[dont_unroll]] for (uint j = 0; j < 4; j++)
+                x = vec4(x.yzw, gm_gelu(x.x)); // each in turn: one gelu's code
+            x *= up;
+        }
         if (dst != 0 && here) {
             [[unroll]] for (uint j = 0; j < 4; j++)
-                if (row + j < p.n_rows[m])
-                    WF1(dst).v[(col_first + c) * p.n_rows[m] + row + j] = x[j];
+                if (row + j < p.n_rows[m]) WF1(dst).v[col * p.n_rows[m] + row + j] = x[j];
         }
         if (GLU == 1 && p.dst[1] != 0) {
-            const uint block = ((col_first + c) * p.n_rows[0] + row) / GM_VK_BLOCK;
+            const uint block = (col * p.n_rows[0] + row) / GM_VK_BLOCK;
             quantise_lanes(x, p.dst[1], p.dst[2], block, 0, here && row < p.n_rows[0]);
         }
+    }
+}
+
+// Where a part of the blocks leaves its results of 16 columns of each wn.
+uint part_at(uint part, uint tn)
+{
+    return ((tile() * gl_NumWorkGroups.z + part) * TN + tn) * RESULTS;
+}
+
+void finish(uint m, uint row_first, uint col_first, uint n)
+{
+    const uint wm = gl_SubgroupID / WN, wn = gl_SubgroupID % WN;
+    const uint to = (wn * 16 * M + wm * 2 * HALF) / 4;
+    const bool cut = GLU == 0 && gl_NumWorkGroups.z > 1;
+    [[unroll]] for (uint tn = 0; tn < TN; tn++) {
+        barrier();
+        [[unroll]] for (uint tm = 0; tm < TM / 2; tm++) {
+            coopMatStore(low[tm * TN + tn], staged, to + tm * 4, M / 4,
+                         gl_CooperativeMatrixLayoutColumnMajor);
+            coopMatStore(high[tm * TN + tn], staged, to + HALF / 4 + tm * 4, M / 4,
+                         gl_CooperativeMatrixLayoutColumnMajor);
+        }
+        barrier();
+        if (cut) {
+            const uint at = part_at(gl_WorkGroupID.z, tn);
+            [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES)
+                CU4(p.norms).v[at + i] = staged[i];
+        } else {
+            put(m, row_first, col_first + tn * 16, n);
+        }
+    }
+    if (!cut || !is_last(p.arrived + 4 * tile(), gl_NumWorkGroups.z)) return;
+    [[dont_unroll]] for (uint tn = 0; tn < TN; tn++) {
+        [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES) {
+            vec4 sum = vec4(0);
+            [[dont_unroll]] for (uint part = 0; part < gl_NumWorkGroups.z; part++)
+                sum += uintBitsToFloat(CU4(p.norms).v[part_at(part, tn) + i]);
+            staged[i] = floatBitsToUint(sum);
+        }
+        put(m, row_first, col_first + tn * 16, n); // a lane puts what it has added
     }
 }
 
 void main()
 {
     uint row_first;
-    const uint m = matrix_of(M / NM, row_first);
+    const uint m = matrix_of(OUTS, row_first);
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
-    const uint col_first = col_tile() * N, wm = gl_SubgroupID / 2, wn = gl_SubgroupID % 2;
+    const uint col_first = col_tile() * N;
     if (col_first >= n) return;
 
-    // Rows of gate and up lie in tiles of 16 in turn.
-    const uint mine = row_of_lane(), row = GLU == 1 ? mine / 32 * 16 + mine % 16 : mine;
-    matrix = planes(p.w[m + (GLU == 1 ? mine / 16 % 2 : 0)], p.n_rows[m], n_blocks);
-    a_at = cursor_at(n_blocks, min(row_first + row, p.n_rows[m] - 1), block_of_lane());
-    b_at = min(col_first + mine, n - 1) * n_blocks;
-    [[unroll]] for (uint i = 0; i < TM * TN; i++)
-        acc[i] = Sums(0.0);
+    [[unroll]] for (uint i = 0; i < A_EACH; i++) {
+        const uint mine = row_of(i);
+        const uint row = GLU == 1 ? mine / (2 * HALF) * HALF + mine % HALF : mine;
+        matrix[i] = planes(p.w[m + (GLU == 1 ? mine / HALF % 2 : 0)], p.n_rows[m], n_blocks);
+        a_at[i] = cursor_at(n_blocks, min(row_first + row, p.n_rows[m] - 1), block_of_lane());
+    }
+    const uvec2 from = column_and_unit();
+    b_at = p.x + ((col_first + from.x) * 4 + from.y) * 16;
+    [[unroll]] for (uint i = 0; i < TM / 2 * TN; i++)
+        low[i] = high[i] = Sums(0.0);
 
-    fetch(0, n_blocks);
-    for (uint first = 0; first < n_blocks; first += BLOCKS) {
+    const uint parts = gl_NumWorkGroups.z;
+    const uint each = ((n_blocks + parts - 1) / parts + BLOCKS - 1) / BLOCKS * BLOCKS;
+    const uint begin = gl_WorkGroupID.z * each, end = min(begin + each, n_blocks);
+    fetch(begin, end);
+    for (uint first = begin; first < end; first += BLOCKS) {
         barrier();
-        stage(first + block_of_lane() < n_blocks);
+        stage(first + block_of_lane() < end);
         barrier();
-        fetch(first + BLOCKS, n_blocks);
+        fetch(first + BLOCKS, end);
         multiply();
     }
-
-    if (GLU == 1) {
-        [[unroll]] for (uint tn = 0; tn < TN; tn++) {
-            [[unroll]] for (uint i = 0; i < 256 / SUBGROUP; i++) {
-                const float g = acc[tn][i] * GM_VK_HALF_DOWN, u = acc[TN + tn][i] * GM_VK_HALF_DOWN;
-                acc[tn][i] = gm_gelu(g) * u;
-            }
-        }
-        barrier();
-        [[unroll]] for (uint tn = 0; tn < TN; tn++)
-            coopMatStore(acc[tn], staged, ((wn * TN + tn) * 16 * 64 + wm * 16) / 4, 16,
-                         gl_CooperativeMatrixLayoutColumnMajor);
-        barrier();
-        put(m, row_first, col_first, N, 64, n);
-        return;
-    }
-    [[unroll]] for (uint half_of = 0; half_of < 2; half_of++) {
-        barrier();
-        if (wn == half_of) {
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                acc[i] = acc[i] * GM_VK_HALF_DOWN;
-                coopMatStore(acc[i], staged, (i % TN * 16 * 128 + (wm * TM + i / TN) * 16) / 4, 32,
-                             gl_CooperativeMatrixLayoutColumnMajor);
-            }
-        }
-        barrier();
-        put(m, row_first, col_first + half_of * 64, 64, 128, n);
-    }
+    finish(m, row_first, col_first, n);
 }

@@ -86,6 +86,7 @@ static void test_tiles(void **state)
                                      .after = k / 4 ? GM_VK_AFTER_GELU : 0};
             gm_vk_cut cut;
             gm_vk_cut_product(&t, &p, &cut);
+            assert_int_equal(cut.halves, columns >= t.half_from);
             if (columns >= t.half_from) {
                 assert_string_equal(cut.pipeline, "matmul_half");
             } else if (p.columns < t.tile_from << p.two_scales) {
@@ -125,6 +126,25 @@ static void test_exact(void **state)
     }
 }
 
+/* What parts leave has room, none is empty, and none is short. */
+static void test_parts(void **state)
+{
+    (void)state;
+    const gm_vk_tuning t = {.half_tiles = 256}, none = {0};
+    for (uint32_t tiles = 1; tiles <= 600; tiles++) {
+        for (uint32_t n_blocks = 1; n_blocks <= 700; n_blocks++) {
+            const uint32_t parts = gm_vk_half_parts(&t, tiles, n_blocks);
+            const uint32_t each = ((n_blocks + parts - 1) / parts + 1) / 2 * 2;
+            assert_true(parts == 1 || (tiles < 256 && tiles * parts <= 512));
+            assert_true(parts == 1 || each >= 16);
+            assert_true((parts - 1) * each < n_blocks && parts * each >= n_blocks);
+            assert_int_equal(gm_vk_half_parts(&none, tiles, n_blocks), 1);
+        }
+    }
+    assert_int_equal(gm_vk_half_parts(&t, 168, 672), 3);
+    assert_int_equal(gm_vk_half_size(65, 33), 2 * 128 * 64);
+}
+
 static void test_attends_by_halves(void **state)
 {
     (void)state;
@@ -149,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles),
                                        cmocka_unit_test(test_exact),
+                                       cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_attends_by_halves)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }
