@@ -159,21 +159,21 @@ void multiply()
     }
 }
 
-// The results of 16 columns of each wn, the first of which is col_first, lie as [column][M].
+// The results of 16 columns of each wn, the first of which is col_first, lie as [column][M]. A lane
+// has four rows of them.
 void put(uint m, uint row_first, uint col_first, uint n)
 {
-    [[dont_unroll]] for (uint i = lane_in_order(); i < WN * 16 * OUTS / 4; i += LANES) {
-        const uint c = i / (OUTS / 4), r = i % (OUTS / 4) * 4, row = row_first + r;
-        const uint at = c * M + (GLU == 1 ? r / HALF * (2 * HALF) + r % HALF : r);
+    const uint r = lane_in_order() % (OUTS / 4) * 4, row = row_first + r;
+    const uint at = GLU == 1 ? r / HALF * (2 * HALF) + r % HALF : r;
+    const uint64_t dst = GLU == 1 ? p.dst[0] : p.dst[m];
+    const uint end = col_first + TN * 16 < n ? WN * 16 : 16;
+    [[dont_unroll]] for (uint c = lane_in_order() / (OUTS / 4); c < end; c += LANES * 4 / OUTS) {
         const uint col = col_first + c / 16 * (TN * 16) + c % 16;
-        const uint64_t dst = GLU == 1 ? p.dst[0] : p.dst[m];
         const bool here = col < n;
-        vec4 x = uintBitsToFloat(staged[at / 4]);
+        vec4 x = uintBitsToFloat(staged[(c * M + at) / 4]);
         if (GLU == 1) {
-            const vec4 up = uintBitsToFloat(staged[(at + HALF) / 4]);
-            [[dont_unroll]] for (uint j = 0; j < 4; j++)
-                x = vec4(x.yzw, gm_gelu(x.x)); // each in turn: one gelu's code
-            x *= up;
+            const vec4 up = uintBitsToFloat(staged[(c * M + at + HALF) / 4]);
+            x = vec4(gm_gelu(x.x), gm_gelu(x.y), gm_gelu(x.z), gm_gelu(x.w)) * up;
         }
         if (dst != 0 && here) {
             [[unroll]] for (uint j = 0; j < 4; j++)
@@ -192,37 +192,54 @@ uint part_at(uint part, uint tn)
     return ((tile() * gl_NumWorkGroups.z + part) * TN + tn) * RESULTS;
 }
 
-void finish(uint m, uint row_first, uint col_first, uint n)
+void save(uint tn)
+{
+    const uint to = part_at(gl_WorkGroupID.z, tn);
+    [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES)
+        CU4(p.norms).v[to + i] = staged[i];
+}
+
+void add_parts(uint tn)
+{
+    barrier();
+    [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES) {
+        vec4 sum = vec4(0);
+        [[dont_unroll]] for (uint part = 0; part < gl_NumWorkGroups.z; part++)
+            sum += uintBitsToFloat(CU4(p.norms).v[part_at(part, tn) + i]);
+        staged[i] = floatBitsToUint(sum);
+    }
+    barrier();
+}
+
+void stage_results(uint tn)
 {
     const uint wm = gl_SubgroupID / WN, wn = gl_SubgroupID % WN;
     const uint to = (wn * 16 * M + wm * 2 * HALF) / 4;
-    const bool cut = GLU == 0 && gl_NumWorkGroups.z > 1;
-    [[unroll]] for (uint tn = 0; tn < TN; tn++) {
-        barrier();
-        [[unroll]] for (uint tm = 0; tm < TM / 2; tm++) {
-            coopMatStore(low[tm * TN + tn], staged, to + tm * 4, M / 4,
-                         gl_CooperativeMatrixLayoutColumnMajor);
-            coopMatStore(high[tm * TN + tn], staged, to + HALF / 4 + tm * 4, M / 4,
-                         gl_CooperativeMatrixLayoutColumnMajor);
-        }
-        barrier();
-        if (cut) {
-            const uint at = part_at(gl_WorkGroupID.z, tn);
-            [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES)
-                CU4(p.norms).v[at + i] = staged[i];
-        } else {
-            put(m, row_first, col_first + tn * 16, n);
-        }
+    barrier();
+    [[unroll]] for (uint i = 0; i < TM / 2 * TN; i++) {
+        if (i % TN != tn) continue; // tn is not known where this is compiled, i is
+        coopMatStore(low[i], staged, to + i / TN * 4, M / 4, gl_CooperativeMatrixLayoutColumnMajor);
+        coopMatStore(high[i], staged, to + HALF / 4 + i / TN * 4, M / 4,
+                     gl_CooperativeMatrixLayoutColumnMajor);
     }
-    if (!cut || !is_last(p.arrived + 4 * tile(), gl_NumWorkGroups.z)) return;
-    [[dont_unroll]] for (uint tn = 0; tn < TN; tn++) {
-        [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES) {
-            vec4 sum = vec4(0);
-            [[dont_unroll]] for (uint part = 0; part < gl_NumWorkGroups.z; part++)
-                sum += uintBitsToFloat(CU4(p.norms).v[part_at(part, tn) + i]);
-            staged[i] = floatBitsToUint(sum);
-        }
-        put(m, row_first, col_first + tn * 16, n); // a lane puts what it has added
+    barrier();
+}
+
+// Its code is as long as the product's, so each part of it is there once.
+void finish(uint m, uint row_first, uint col_first, uint n)
+{
+    const bool cut = GLU == 0 && gl_NumWorkGroups.z > 1;
+    [[dont_unroll]] for (uint tn = 0; cut && tn < TN && col_first + tn * 16 < n; tn++) {
+        stage_results(tn);
+        save(tn);
+    }
+    if (cut && !is_last(p.arrived + 4 * tile(), gl_NumWorkGroups.z)) return;
+    [[dont_unroll]] for (uint tn = 0; tn < TN && col_first + tn * 16 < n; tn++) {
+        if (cut)
+            add_parts(tn);
+        else
+            stage_results(tn);
+        put(m, row_first, col_first + tn * 16, n);
     }
 }
 
@@ -249,7 +266,7 @@ void main()
     const uint each = ((n_blocks + parts - 1) / parts + BLOCKS - 1) / BLOCKS * BLOCKS;
     const uint begin = gl_WorkGroupID.z * each, end = min(begin + each, n_blocks);
     fetch(begin, end);
-    for (uint first = begin; first < end; first += BLOCKS) {
+    [[dont_unroll]] for (uint first = begin; first < end; first += BLOCKS) {
         barrier();
         stage(first + block_of_lane() < end);
         barrier();
