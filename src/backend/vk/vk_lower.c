@@ -616,7 +616,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         grid.x *= GM_VK_HALF_SHARES;
         grid.walk = GM_VK_HALF_HEADS / g;
     } else {
-        const uint32_t spec[] = {GM_VK_SPLIT, g, dim, walk, d->type, h != NULL};
+        const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL};
         memcpy(t.spec, spec, sizeof spec);
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
     }

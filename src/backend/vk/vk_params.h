@@ -27,6 +27,8 @@
 #define GM_VK_SPLIT 128 /* keys that one workgroup of attention sees        */
 #define GM_VK_PAGE  32  /* cells of a page                                  */
 
+#define GM_VK_ATTEND_LANES 256 /* of a workgroup that sees a split: the order of its sums */
+
 /* Activations of prompts are float16: a sixteenth of them, so that large ones stay finite, and
  * weights times as much. */
 #define GM_VK_HALF_X 0.0625

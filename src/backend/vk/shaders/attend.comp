@@ -70,6 +70,29 @@ void fold()
     barrier();
 }
 
+// Maxima and sums of n saved splits become the factors of head e's whole and of its parts; a part in
+// which it sees nothing has a factor below 0.
+#define SAVED 16 // splits at once
+shared float saved_whole[SAVED * G], saved_part[SAVED * G];
+
+void fold_factors(uint e, uint n)
+{
+    float most = whole_max[e], all = whole_sum[e];
+    [[dont_unroll]] for (uint k = e; k < n * G; k += G) {
+        const float part_most = saved_whole[k], part_all = saved_part[k];
+        saved_part[k] = -1;
+        if (part_all == 0) continue;
+        const float m = max(most, part_most);
+        saved_whole[k] = gm_exp(most - m);
+        saved_part[k] = gm_exp(part_most - m);
+        precise const float sum = all * saved_whole[k] + part_all * saved_part[k];
+        all = sum;
+        most = m;
+    }
+    whole_max[e] = most;
+    whole_sum[e] = all;
+}
+
 // Row t of the workgroup's, which is that row of the step.
 void put(uint t, uint row)
 {
@@ -105,20 +128,40 @@ void part_save(uint at)
     }
 }
 
-void part_restore(uint at)
+// Adds the n splits that were saved for row i to the whole, in order. Factors come first, from the
+// maxima alone, so that a lane may have many splits' values on their way.
+void fold_saved(uint i, uint n)
 {
-    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < G * DIM; i += gl_WorkGroupSize.x)
-        part[i] = CF1(p.parts).v[at + 2 * G + i];
-    if (gl_LocalInvocationIndex < G) {
-        part_max[gl_LocalInvocationIndex] = CF1(p.parts).v[at + gl_LocalInvocationIndex];
-        part_sum[gl_LocalInvocationIndex] = CF1(p.parts).v[at + G + gl_LocalInvocationIndex];
+    [[dont_unroll]] for (uint first = 0; first < n; first += SAVED) {
+        const uint here = min(SAVED, n - first);
+        for (uint k = gl_LocalInvocationIndex; k < here * G; k += gl_WorkGroupSize.x) {
+            const uint at = part_at(i, first + k / G) + k % G;
+            saved_whole[k] = CF1(p.parts).v[at];
+            saved_part[k] = CF1(p.parts).v[at + G];
+        }
+        barrier();
+        if (gl_LocalInvocationIndex < G) fold_factors(gl_LocalInvocationIndex, here);
+        barrier();
+        for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x) {
+            float x[SAVED];
+            [[unroll]] for (uint k = 0; k < SAVED; k++)
+                x[k] = CF1(p.parts).v[part_at(i, first + min(k, here - 1)) + 2 * G + d];
+            float sum = whole[d];
+            [[unroll]] for (uint k = 0; k < SAVED; k++) {
+                const float up = saved_part[k * G + d / DIM];
+                if (k >= here || up < 0) continue;
+                precise const float next = sum * saved_whole[k * G + d / DIM] + x[k] * up;
+                sum = next;
+            }
+            whole[d] = sum;
+        }
+        barrier();
     }
-    barrier();
 }
 
 // The heads of the step's only row; k and v are of the workgroup that has its cell among others, or
 // that is nearest to it.
-void turn(StepRow row, uint mine, uint s_first, uint n_splits)
+void turn(StepRow row, Part s, uint mine, uint s_first, uint n_splits)
 {
     const gm_vk_turn t = Turn(p.turn).v;
     const uint split_of = max(row.pos / GM_VK_SPLIT, s_first) - s_first;
@@ -134,6 +177,7 @@ void turn(StepRow row, uint mine, uint s_first, uint n_splits)
         memoryBarrierBuffer();
         barrier();
         memoryBarrierBuffer();
+        fetch_again(s, row.pos - s.base);
     }
 }
 
@@ -157,17 +201,18 @@ bool attend_split(uint i, uint mine)
     const Run run = run_at(i, 0, 1);
     const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
     if (mine >= n_splits) return false;
-    if (TURN == 1) turn(Rows(p.rows).v[i], mine, s_first, n_splits);
-    split(run, s_first + mine);
-    if (n_splits > 1) {
-        part_save(part_at(i, mine));
-        const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
-        if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
-    }
-    [[dont_unroll]] for (uint s = 0; s < n_splits; s++) {
-        if (n_splits > 1) part_restore(part_at(i, s));
+    const Part s = part_of(run, s_first + mine);
+    fetch_part(s);
+    if (TURN == 1) turn(Rows(p.rows).v[i], s, mine, s_first, n_splits);
+    split(run, s);
+    if (n_splits == 1) {
         fold();
+        return true;
     }
+    part_save(part_at(i, mine));
+    const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
+    if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
+    fold_saved(i, n_splits);
     return true;
 }
 
@@ -193,7 +238,8 @@ void main()
     for (uint begin = 0; begin < n;) {
         const Run run = run_at(i, begin, n);
         for (uint s = run.first / GM_VK_SPLIT; s <= run.last / GM_VK_SPLIT; s++) {
-            split(run, s);
+            fetch_part(part_of(run, s));
+            split(run, part_of(run, s));
             fold();
         }
         begin = run.end;

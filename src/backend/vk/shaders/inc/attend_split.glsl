@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 // One split of attention for the E heads of q in shared memory, G to a row: a maximum, a sum and a
-// vector for each.
+// vector for each. Everything that a split reads is asked for at its beginning: its cells of K, and
+// those of V while scores are computed.
 
-#define KEYS 4 // cells that a lane has on their way at once
+// Groups have their scores' cells, sets of UNITS lanes their cells of V, and both see every cell of
+// a split by its place in it, so that who adds what depends on nothing else.
+#define GROUPS (GM_VK_ATTEND_LANES / 8)
+#define KEYS   (GM_VK_SPLIT / GROUPS)
+const uint UNITS = DIM / 8, UNITS_EACH = (UNITS + 7) / 8; // of a head, and of those a lane of a group
+const uint SETS = GM_VK_ATTEND_LANES / UNITS;
+const uint CELLS_EACH = (GM_VK_SPLIT + SETS - 1) / SETS, MOST = WALK == 1 ? 4 : 8;
+const uint VALUES = CELLS_EACH < MOST ? CELLS_EACH : MOST; // of V that a lane has on their way
+const uint FOLDED = WALK == 1 || E == 1 ? 1 : 2; // heads whose sums of sets are folded at once
 
 shared float weight[E * GM_VK_SPLIT];
-shared float piece[GM_VK_SPLIT * 8];
+shared float piece[FOLDED * GM_VK_ATTEND_LANES * 8];
 shared float part[E * DIM], part_max[E], part_sum[E]; // of one split
 shared uint row_first[T], row_last[T]; // what each row sees
+shared uint64_t pages[GM_VK_SPLIT / GM_VK_PAGE]; // cells of K of each page of the split
+
+CellRaw k_raw[KEYS * UNITS_EACH], v_raw[VALUES];
 
 // Neighbouring rows of a slot that see cells [first, last] together; [begin, end) of the T.
 struct Run {
@@ -31,35 +43,91 @@ bool sees(Run run, uint row, uint pos)
     return row >= run.begin && row < run.end && pos >= row_first[row] && pos <= row_last[row];
 }
 
+Part part_of(Run run, uint s)
+{
+    const uint base = s * GM_VK_SPLIT;
+    return Part(run.slot, base, max(run.first, base) - base,
+                min(run.last - base, GM_VK_SPLIT - 1));
+}
+
+uint set_of()
+{
+    return gl_LocalInvocationIndex / UNITS;
+}
+
+void fetch_key(uint i, uint cell)
+{
+    [[unroll]] for (uint j = 0; j < UNITS_EACH; j++) {
+        const uint unit = min(lane_of() + 8 * j, UNITS - 1);
+        k_raw[i * UNITS_EACH + j] =
+            cell_fetch(pages[cell / GM_VK_PAGE], cell % GM_VK_PAGE, unit, UNITS);
+    }
+}
+
+void fetch_value(uint i, uint cell)
+{
+    const uint64_t v = pages[cell / GM_VK_PAGE] + p.n_kv_head * head_size(p.head_dim);
+    v_raw[i] = cell_fetch(v, cell % GM_VK_PAGE, gl_LocalInvocationIndex % UNITS, UNITS);
+}
+
+// The set's cells from turn `first` on.
+void fetch_values(Part s, uint first)
+{
+    [[unroll]] for (uint i = 0; i < VALUES; i++)
+        fetch_value(i, clamp(set_of() + (first + i) * SETS, s.lo, s.hi));
+}
+
+// The turn of V that has the part's first cells.
+uint first_turn(Part s)
+{
+    return s.lo / SETS / VALUES * VALUES;
+}
+
+void fetch_part(Part s)
+{
+    barrier();
+    if (gl_LocalInvocationIndex < GM_VK_SPLIT / GM_VK_PAGE) {
+        const uint cell = clamp(gl_LocalInvocationIndex * GM_VK_PAGE, s.lo, s.hi);
+        pages[gl_LocalInvocationIndex] = cells(s.slot, s.base + cell, 0);
+    }
+    barrier();
+    [[unroll]] for (uint i = 0; i < KEYS; i++)
+        fetch_key(i, clamp(group_of() + i * GROUPS, s.lo, s.hi));
+    fetch_values(s, first_turn(s));
+}
+
+// A cell of the part that was written since.
+void fetch_again(Part s, uint cell)
+{
+    [[unroll]] for (uint i = 0; i < KEYS; i++)
+        if (group_of() + i * GROUPS == cell) fetch_key(i, cell);
+    [[unroll]] for (uint i = 0; i < VALUES; i++)
+        if (set_of() + (first_turn(s) + i) * SETS == cell) fetch_value(i, cell);
+}
+
 // Scores of a part's cells: eight lanes a cell.
 void scores(Run run, Part s)
 {
-    const uint lane = lane_of(), n_groups = groups(), units = DIM / 8;
-    [[dont_unroll]] for (uint k = s.lo + group_of(); k <= s.hi; k += n_groups * KEYS) {
-        float dots[KEYS * E];
-        [[unroll]] for (uint i = 0; i < KEYS * E; i++)
-            dots[i] = 0;
-        [[dont_unroll]] for (uint u = lane; u < units; u += 8) {
-            float x[KEYS][8];
-            [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                const uint pos = s.base + min(k + i * n_groups, s.hi);
-                cell_load(cells(s.slot, pos, 0), pos % GM_VK_PAGE, u, units, x[i]);
-            }
-            [[unroll]] for (uint i = 0; i < KEYS; i++) {
-                [[unroll]] for (uint e = 0; e < E; e++) {
-                    [[unroll]] for (uint j = 0; j < 8; j++)
-                        dots[i * E + e] += heads[e * DIM + u * 8 + j] * x[i][j];
-                }
+    [[unroll]] for (uint i = 0; i < KEYS; i++) {
+        const uint cell = group_of() + i * GROUPS;
+        float dots[E];
+        [[unroll]] for (uint e = 0; e < E; e++)
+            dots[e] = 0;
+        [[unroll]] for (uint j = 0; j < UNITS_EACH; j++) {
+            const uint unit = lane_of() + 8 * j;
+            float x[8];
+            cell_values(k_raw[i * UNITS_EACH + j], x);
+            if (unit >= UNITS) break;
+            [[unroll]] for (uint e = 0; e < E; e++) {
+                [[unroll]] for (uint k = 0; k < 8; k++)
+                    dots[e] += heads[e * DIM + unit * 8 + k] * x[k];
             }
         }
-        [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            const uint at = k + i * n_groups;
-            [[unroll]] for (uint e = 0; e < E; e++) {
-                const float d = group_sum(dots[i * E + e]);
-                if (lane == 0 && at <= s.hi)
-                    weight[e * GM_VK_SPLIT + at] =
-                        sees(run, e / G, s.base + at) ? d * p.scale : NEGATIVE_INF;
-            }
+        [[unroll]] for (uint e = 0; e < E; e++) {
+            const float d = group_sum(dots[e]);
+            if (lane_of() == 0 && cell >= s.lo && cell <= s.hi)
+                weight[e * GM_VK_SPLIT + cell] =
+                    sees(run, e / G, s.base + cell) ? d * p.scale : NEGATIVE_INF;
         }
     }
     barrier();
@@ -90,56 +158,54 @@ void soften(Part s)
     barrier();
 }
 
-// Weighted sums of V. An invocation has one unit of eight values and every n_sets-th cell.
+// Weighted sums of V: a lane has one unit of eight values and its set's cells. The sets' sums are
+// added in their order.
 void mix(Part s)
 {
-    const uint units = DIM / 8, n_sets = gl_WorkGroupSize.x / units;
-    const uint unit = gl_LocalInvocationIndex % units, set = gl_LocalInvocationIndex / units;
+    const uint unit = gl_LocalInvocationIndex % UNITS, set = set_of();
     float sums[E * 8];
     [[unroll]] for (uint i = 0; i < E * 8; i++)
         sums[i] = 0;
-    const uint begin = set < n_sets ? s.lo - s.lo % n_sets + set : s.hi + 1;
-    [[dont_unroll]] for (uint k = begin; k <= s.hi; k += n_sets * KEYS) {
-        float x[KEYS][8];
-        [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            const uint pos = s.base + clamp(k + i * n_sets, s.lo, s.hi);
-            cell_load(cells(s.slot, pos, 1), pos % GM_VK_PAGE, unit, units, x[i]);
-        }
-        [[unroll]] for (uint i = 0; i < KEYS; i++) {
-            const uint at = k + i * n_sets;
-            if (at < s.lo || at > s.hi) continue;
+    for (uint turn = first_turn(s); turn * SETS <= s.hi; turn += VALUES) {
+        if (turn != first_turn(s)) fetch_values(s, turn);
+        [[unroll]] for (uint i = 0; i < VALUES; i++) {
+            const uint cell = set + (turn + i) * SETS;
+            if (cell < s.lo || cell > s.hi) continue;
+            float x[8];
+            cell_values(v_raw[i], x);
             [[unroll]] for (uint e = 0; e < E; e++) {
-                const float w = weight[e * GM_VK_SPLIT + at];
+                const float w = weight[e * GM_VK_SPLIT + cell];
                 if (w == 0) continue; // not even a NaN that only another row sees
                 [[unroll]] for (uint j = 0; j < 8; j++)
-                    sums[e * 8 + j] += w * x[i][j];
+                    sums[e * 8 + j] += w * x[j];
             }
         }
     }
-    [[unroll]] for (uint e = 0; e < E; e++) {
+    [[unroll]] for (uint first = 0; first < E; first += FOLDED) {
+        const uint n = min(FOLDED, E - first);
         barrier();
-        if (set < n_sets) {
-            [[unroll]] for (uint j = 0; j < 8; j++)
-                piece[set * DIM + unit * 8 + j] = sums[e * 8 + j];
+        if (set < SETS) {
+            [[unroll]] for (uint e = 0; e < n; e++) {
+                [[unroll]] for (uint j = 0; j < 8; j++)
+                    piece[(e * SETS + set) * DIM + unit * 8 + j] = sums[(first + e) * 8 + j];
+            }
         }
         barrier();
-        [[dont_unroll]] for (uint d = gl_LocalInvocationIndex; d < DIM; d += gl_WorkGroupSize.x) {
-            float sum = piece[d];
-            [[dont_unroll]] for (uint i = 1; i < n_sets; i++)
-                sum += piece[i * DIM + d];
-            part[e * DIM + d] = sum;
+        for (uint d = gl_LocalInvocationIndex; d < n * DIM; d += gl_WorkGroupSize.x) {
+            const uint from = d / DIM * SETS * DIM + d % DIM;
+            float sum = piece[from];
+            [[unroll]] for (uint i = 1; i < SETS; i++)
+                sum += piece[from + i * DIM];
+            part[first * DIM + d] = sum;
         }
     }
     barrier();
 }
 
-void split(Run run, uint s)
+// A part whose cells were asked for.
+void split(Run run, Part s)
 {
-    const uint base = s * GM_VK_SPLIT;
-    const uint lo = max(run.first, base) - base;
-    const uint hi = min(run.last - base, GM_VK_SPLIT - 1);
-    const Part part_of = Part(run.slot, base, lo, hi);
-    scores(run, part_of);
-    soften(part_of);
-    mix(part_of);
+    scores(run, s);
+    soften(s);
+    mix(s);
 }

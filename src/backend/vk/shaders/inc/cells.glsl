@@ -36,27 +36,42 @@ uint64_t cells_of(Cells c, uint slot, uint pos, uint which, uint kv_head, uint h
            (which * c.n_kv_head + kv_head) * head_size(head_dim);
 }
 
-// Eight values of a cell: its head's 32 rows begin at base.
-void cell_load(uint64_t base, uint cell, uint unit, uint units, out float x[8])
+// Eight values of a cell, as they were read.
+struct CellRaw {
+    uvec4 a, b;
+};
+
+// Asks for them: the cell's head has its 32 rows from base on.
+CellRaw cell_fetch(uint64_t base, uint cell, uint unit, uint units)
 {
     const uint i = cell * units + unit;
+    CellRaw raw = CellRaw(uvec4(0), uvec4(0));
     if (KV == KV_F32) {
-        const vec4 a = CF4(base).v[2 * i], b = CF4(base).v[2 * i + 1];
-        [[unroll]] for (int j = 0; j < 4; j++) {
-            x[j] = a[j];
-            x[j + 4] = b[j];
-        }
+        raw.a = CU4(base).v[2 * i];
+        raw.b = CU4(base).v[2 * i + 1];
     } else if (KV == KV_F16) {
-        const uvec4 v = CU4(base).v[i];
-        [[unroll]] for (int j = 0; j < 4; j++) {
-            const vec2 h = unpackHalf2x16(v[j]);
+        raw.a = CU4(base).v[i];
+    } else {
+        raw.a.xy = CU2(base).v[i];
+        raw.a.z = CU1(base + units * GM_VK_PAGE * 8).v[i / 4];
+    }
+    return raw;
+}
+
+void cell_values(CellRaw raw, out float x[8])
+{
+    [[unroll]] for (int j = 0; j < 4; j++) {
+        if (KV == KV_F32) {
+            x[j] = uintBitsToFloat(raw.a[j]);
+            x[j + 4] = uintBitsToFloat(raw.b[j]);
+        } else if (KV == KV_F16) {
+            const vec2 h = unpackHalf2x16(raw.a[j]);
             x[2 * j] = h.x;
             x[2 * j + 1] = h.y;
+        } else {
+            const float scale = uintBitsToFloat(raw.a.z);
+            x[j] = float(bitfieldExtract(int(raw.a.x), j * 8, 8)) * scale;
+            x[j + 4] = float(bitfieldExtract(int(raw.a.y), j * 8, 8)) * scale;
         }
-    } else {
-        const uvec2 v = CU2(base).v[i];
-        const float scale = CF1(base + units * GM_VK_PAGE * 8).v[i / 4];
-        [[unroll]] for (int j = 0; j < 8; j++)
-            x[j] = float(bitfieldExtract(int(v[j / 4]), j % 4 * 8, 8)) * scale;
     }
 }

@@ -8,6 +8,9 @@
 shared float heads[HEADS * DIM];
 shared float head_up[HEADS]; // factors of the norms
 
+// Pairs of values that a lane turns.
+const uint PAIRS = (HEADS * DIM / 2 + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
+
 // Reads the head that begins at float `from` as head h.
 void head_read(uint h, uint64_t src, uint from, uint len)
 {
@@ -19,6 +22,16 @@ void head_read(uint h, uint64_t src, uint from, uint len)
 // turn is 2^64 parts, and the position times the parts of one step wraps.
 void heads_turn(gm_vk_turn t, uint n, uint n_q, uint len, uint pos)
 {
+    // What is not the heads' own is asked for before anything is waited for.
+    const uint half_len = len / 2, n_pairs = n * half_len;
+    vec2 w[PAIRS], cs[PAIRS];
+    [[unroll]] for (uint k = 0; k < PAIRS; k++) {
+        const uint j = min(gl_LocalInvocationIndex + k * gl_WorkGroupSize.x, n_pairs - 1);
+        const uint i = j % half_len;
+        const uint64_t weight = j / half_len < n_q ? t.q_norm : t.k_norm;
+        w[k] = vec2(F1(weight).v[i], F1(weight).v[i + half_len]) + t.offset;
+        cs[k] = gm_cos_sin(uint((A1(t.turns).v[i] * uint64_t(pos)) >> 32));
+    }
     barrier();
     [[dont_unroll]] for (uint h = group_of(); h < n; h += groups()) {
         precise float sum = 0;
@@ -28,17 +41,14 @@ void heads_turn(gm_vk_turn t, uint n, uint n_q, uint len, uint pos)
         if (lane_of() == 0) head_up[h] = 1.0 / sqrt(sum / float(len) + t.eps);
     }
     barrier();
-    const uint half_len = len / 2;
-    const uint n_pairs = n * half_len;
-    [[dont_unroll]] for (uint j = gl_LocalInvocationIndex; j < n_pairs; j += gl_WorkGroupSize.x) {
-        const uint h = j / half_len, i = j % half_len, at = h * DIM + i;
-        const uint64_t weight = h < n_q ? t.q_norm : t.k_norm;
-        const float w0 = F1(weight).v[i], w1 = F1(weight).v[i + half_len];
-        const vec2 cs = gm_cos_sin(uint((A1(t.turns).v[i] * uint64_t(pos)) >> 32));
-        precise const float a = heads[at] * head_up[h] * (w0 + t.offset);
-        precise const float b = heads[at + half_len] * head_up[h] * (w1 + t.offset);
-        precise const float x = a * cs.x - b * cs.y;
-        precise const float y = b * cs.x + a * cs.y;
+    [[unroll]] for (uint k = 0; k < PAIRS; k++) {
+        const uint j = gl_LocalInvocationIndex + k * gl_WorkGroupSize.x;
+        if (j >= n_pairs) break;
+        const uint h = j / half_len, at = h * DIM + j % half_len;
+        precise const float a = heads[at] * head_up[h] * w[k].x;
+        precise const float b = heads[at + half_len] * head_up[h] * w[k].y;
+        precise const float x = a * cs[k].x - b * cs[k].y;
+        precise const float y = b * cs[k].x + a * cs[k].y;
         heads[at] = x;
         heads[at + half_len] = y;
     }
