@@ -128,10 +128,11 @@ static uint32_t list_first(const float *l, uint32_t n, uint32_t k, uint32_t *lis
     return m;
 }
 
-/* Steps 1 to 3: the logits that the draw looks at. */
-static void adjust(const float *logits, uint32_t n, const gm_draw_row *row, float *out)
+/* Steps 1 to 3: the logits that the draw looks at, in `out` unless they stay as they are. */
+static const float *adjust(const float *logits, uint32_t n, const gm_draw_row *row, float *out)
 {
     const gm_draw *const d = row->draw;
+    if (!row->counts && !row->n_bias && !row->mask) return logits;
     memcpy(out, logits, n * sizeof *out);
     for (uint32_t i = 0; row->counts && i < n; i++) {
         const gm_draw_count c = row->counts[i];
@@ -143,8 +144,7 @@ static void adjust(const float *logits, uint32_t n, const gm_draw_row *row, floa
     for (uint32_t i = 0; row->mask && i < n; i++) {
         if (!(row->mask[i / 32] >> (i % 32) & 1)) out[i] = -INFINITY;
     }
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = isnan(out[i]) ? -INFINITY : out[i];
+    return out;
 }
 
 /* What is drawn where every token is out or has no logit. */
@@ -207,10 +207,7 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
                        const gm_draw_scratch *scratch)
 {
     const gm_draw *const d = row->draw;
-    const bool as_they_are = d->inv_temp == 0 && !row->counts && !row->n_bias && !row->mask;
-    if (as_they_are) return first_of(logits, n);
-    float *const l = scratch->adjusted;
-    adjust(logits, n, row, l);
+    const float *const l = adjust(logits, n, row, scratch->adjusted);
     const bool cuts =
         d->inv_temp != 0 && (d->top_k || d->top_p < GM_DRAW_TOP_P_OFF || d->log_min_p > -INFINITY);
     const uint32_t m = cuts ? list_first(l, n, d->top_k, scratch->order) : n;
@@ -221,7 +218,7 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
         .inv_temp = d->inv_temp,
     };
     uint32_t best = cuts ? scratch->order[m - 1] : first_of(l, n);
-    if (l[best] == -INFINITY) return lowest_allowed(row->mask, n);
+    if (!(l[best] > -INFINITY)) return lowest_allowed(row->mask, n);
     if (d->inv_temp == 0) return best;
     float best_score = score(&key, l, best);
     for (uint32_t i = 0; i < kept; i++) {
