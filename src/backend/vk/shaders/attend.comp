@@ -70,8 +70,8 @@ void fold()
     barrier();
 }
 
-// Maxima and sums of n saved splits become the factors of head e's whole and of its parts; a part in
-// which it sees nothing has a factor below 0.
+// Maxima and sums of n saved splits become the factors of head e's whole and of its parts; a part
+// in which it sees nothing has a factor below 0.
 #define SAVED 16 // splits at once
 shared float saved_whole[SAVED * G], saved_part[SAVED * G];
 

@@ -168,8 +168,7 @@ static void test_attends_by_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_exact),
-                                       cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_exact), cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_attends_by_halves)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }

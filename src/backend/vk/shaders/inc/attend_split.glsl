@@ -7,7 +7,7 @@
 // a split by its place in it, so that who adds what depends on nothing else.
 #define GROUPS (GM_VK_ATTEND_LANES / 8)
 #define KEYS   (GM_VK_SPLIT / GROUPS)
-const uint UNITS = DIM / 8, UNITS_EACH = (UNITS + 7) / 8; // of a head, and of those a lane of a group
+const uint UNITS = DIM / 8, UNITS_EACH = (UNITS + 7) / 8; // of a head, and of a lane of a group
 const uint SETS = GM_VK_ATTEND_LANES / UNITS;
 const uint CELLS_EACH = (GM_VK_SPLIT + SETS - 1) / SETS, MOST = WALK == 1 ? 4 : 8;
 const uint VALUES = CELLS_EACH < MOST ? CELLS_EACH : MOST; // of V that a lane has on their way

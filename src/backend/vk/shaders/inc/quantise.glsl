@@ -47,9 +47,9 @@ float divide(float a, float b)
     return uintBitsToFloat(e > 0 ? (uint(e) << 23) + m - 0x800000u : m);
 }
 
-// a / b, correctly rounded, where neither these two nor their quotient are near the ends of float32:
-// y is about 1 / b, one step makes it exact enough for one more to round the quotient. That holds for
-// every b beside 127 and for every a over 127 if y is off by at most four units.
+// a / b, correctly rounded, where neither these nor their quotient are near the ends of float32: y
+// is about 1 / b, and one step makes it exact enough for one more to round the quotient. That holds
+// for 127 over every b, and for every a over 127, if y is off by at most four units.
 float quotient(float a, float b, float y)
 {
     precise const float inverse = fma(fma(-b, y, 1.0), y, y);
