@@ -118,8 +118,8 @@ static bool cut_tiling(const gm_vk_tuning *t, const gm_vk_product *p, const tili
     const uint32_t depth = t->matrix_depth ? t->matrix_depth : p->two_scales ? 16 : 32;
     const bool narrow = t->subgroup < 32;
     if (tile_shared(p, cut, depth, 1) > t->max_shared) return false;
-    /* With more columns a second stage gains nothing. */
-    const bool two = cut->n == 1 && tile_shared(p, cut, depth, 2) <= t->max_shared;
+    /* With more columns, or gate and up, a second stage gains little and keeps others out. */
+    const bool two = cut->n == 1 && !p->after && tile_shared(p, cut, depth, 2) <= t->max_shared;
     *out = (gm_vk_cut){
         .pipeline = t->matrix_depth ? "matmul_mma" : "matmul_tile",
         .spec = {4 * (narrow ? cut->m : cut->shares) * t->subgroup, t->subgroup, cut->m, cut->n,

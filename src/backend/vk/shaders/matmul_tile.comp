@@ -24,7 +24,7 @@
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 8;
 layout(constant_id = ID_DEPTH) const uint DEPTH = 32; // of a matrix
 layout(constant_id = ID_TM) const uint TM = 2;        // of gate and up half each
-layout(constant_id = ID_TN) const uint TN = 1;
+layout(constant_id = ID_TN) const uint TN = 1; // or 2
 layout(constant_id = ID_STAGES) const uint STAGES = 1;
 const uint M = TM * 16, N = TN * 16, LANES_ALL = gl_WorkGroupSize.x;
 const uint TMW = TM / (LANES_ALL / SUBGROUP / 4); // tiles of rows that a subgroup has
@@ -66,37 +66,27 @@ const int MAGIC = 0x4b400000 - (UP << 23);
 const float MAGIC_F = 12582912.0 / float(1 << UP);
 
 const uint PER = LANES_ALL / 8; // rows or columns of eight blocks that all lanes unpack at once
-const uint A_EACH = M / PER;
-// Activations are read in units of 16 bytes: lanes side by side read what lies side by side.
-const uint B_EACH = (N * 16 + LANES_ALL - 1) / LANES_ALL, META_EACH = (N + PER - 1) / PER;
-const bool B_WHOLE = N * 16 % LANES_ALL == 0, META_WHOLE = N % PER == 0;
+const uint A_EACH = M / PER, B_EACH = (N + PER - 1) / PER;
 
 Planes planes_of[A_EACH];
 Cursor cursor;
 Raw a_raw[A_EACH];
-uvec4 b_unit[B_EACH];
-uvec2 b_meta[META_EACH];
+uvec4 b_low[B_EACH], b_high[B_EACH];
+uvec2 b_meta[B_EACH];
 float acc[2 * TMW * TN * MMA_EACH];
-
-// Where block b of the round lies in the workgroup's column c.
-uint block_at(uint c, uint col_first, uint n, uint n_blocks, uint b)
-{
-    const uint col = min(col_first + c / PLANES, n - 1);
-    return col * n_blocks + c % PLANES * p.plane + min(b, n_blocks - 1);
-}
 
 void fetch(uint round, uint col_first, uint n, uint n_blocks)
 {
-    const uint lane = gl_LocalInvocationIndex;
+    const uint b = min(round * 8 + gl_LocalInvocationIndex % 8, n_blocks - 1);
     [[unroll]] for (uint i = 0; i < A_EACH; i++)
         a_raw[i] = cursor_load(planes_of[i], cursor, round, i * PER % BAND);
     [[unroll]] for (uint i = 0; i < B_EACH; i++) {
-        const uint c = (i * LANES_ALL + lane) / 16, b = round * 8 + lane % 16 / 2;
-        b_unit[i] = U4(p.x).v[block_at(c, col_first, n, n_blocks, b) * 2 + lane % 2];
+        const uint c = i * PER + gl_LocalInvocationIndex / 8;
+        const uint from = min(col_first + c / PLANES, n - 1) * n_blocks + c % PLANES * p.plane + b;
+        b_low[i] = U4(p.x).v[from * 2];
+        b_high[i] = U4(p.x).v[from * 2 + 1];
+        b_meta[i] = U2(p.meta).v[from];
     }
-    [[unroll]] for (uint i = 0; i < META_EACH; i++)
-        b_meta[i] = U2(p.meta).v[block_at(i * PER + lane / 8, col_first, n, n_blocks,
-                                          round * 8 + lane % 8)];
 }
 
 void stage_weights(uint i, uint to, bool inside)
@@ -119,31 +109,26 @@ void stage_weights(uint i, uint to, bool inside)
     }
 }
 
-void stage_columns(uint to)
+void stage_columns(uint i, uint to)
 {
-    const uint lane = gl_LocalInvocationIndex;
-    [[unroll]] for (uint i = 0; i < B_EACH; i++) {
-        const uint c = (i * LANES_ALL + lane) / 16, b = lane % 16 / 2, side = lane % 2;
-        const uint at = to * STAGE + B_AT + c * B_PITCH + b * 2 + (side ^ b >> 2);
-        const uvec4 x = b_unit[i];
-        if (!B_WHOLE && c >= N) break;
-        staged[at] = HALVES == 2 && side == 1 ? uvec4(0) : x;
-        if (HALVES == 2) staged[at + 16] = side == 1 ? x : uvec4(0);
+    const uint c = i * PER + gl_LocalInvocationIndex / 8, b = gl_LocalInvocationIndex % 8;
+    const uint at = to * STAGE + B_AT + c * B_PITCH + b * 2, side = b >> 2;
+    if (N % PER != 0 && c >= N) return;
+    staged[at + side] = b_low[i];
+    staged[at + 1 - side] = HALVES == 2 ? uvec4(0) : b_high[i];
+    if (HALVES == 2) {
+        staged[at + 16 + side] = uvec4(0);
+        staged[at + 17 - side] = b_high[i];
     }
-    [[unroll]] for (uint i = 0; i < META_EACH; i++) {
-        const uint c = i * PER + lane / 8, b = lane % 8;
-        const uvec2 meta = b_meta[i];
-        const float dx = uintBitsToFloat(meta.x);
-        if (!META_WHOLE && c >= N) break;
-        b_scale[to * B_SC + b * B_SCALES + c] = dx;
+    const float dx = uintBitsToFloat(b_meta[i].x);
+    b_scale[to * B_SC + b * B_SCALES + c] = dx;
 #if HAS_MIN
-        const ivec2 of_x = ivec2(bitfieldExtract(int(meta.y), 0, 16), int(meta.y) >> 16);
-        [[unroll]] for (uint k = 0; k < PIECES; k++) {
-            precise const float y = dx * float(PIECES == 2 ? of_x[k] : of_x.x + of_x.y);
-            b_sum[(to * PIECES + k) * B_SC + b * B_SCALES + c] = y;
-        }
-#endif
+    const ivec2 of_x = ivec2(bitfieldExtract(int(b_meta[i].y), 0, 16), int(b_meta[i].y) >> 16);
+    [[unroll]] for (uint k = 0; k < PIECES; k++) {
+        precise const float y = dx * float(PIECES == 2 ? of_x[k] : of_x.x + of_x.y);
+        b_sum[(to * PIECES + k) * B_SC + b * B_SCALES + c] = y;
     }
+#endif
 }
 
 // One piece of block w, for the subgroup's sum s.
@@ -240,6 +225,20 @@ void put(uint m, uint row_first, uint col, uint n)
     }
 }
 
+// The tn-th tile of columns: its sums are shared, then folded.
+void finish(uint tn, uint m, uint row_first, uint col_first, uint n)
+{
+    const uint w = gl_SubgroupID % 4, h = gl_SubgroupID / 4;
+    barrier();
+    [[unroll]] for (uint tm = 0; tm < TMW; tm++) {
+        [[unroll]] for (uint i = 0; i < MMA_EACH; i++)
+            sum_at(w, (h * TMW + tm) * 16 + mma_row(i), mma_col(i)) =
+                floatBitsToUint(acc[(tm * TN + tn) * MMA_EACH + i]);
+    }
+    barrier();
+    put(m, row_first, col_first + tn * 16 / PLANES, n);
+}
+
 void main()
 {
     uint row_first;
@@ -268,7 +267,8 @@ void main()
         if (STAGES == 1) barrier();
         [[unroll]] for (uint i = 0; i < A_EACH; i++)
             stage_weights(i, at, round * 8 + gl_LocalInvocationIndex % 8 < n_blocks);
-        stage_columns(at);
+        [[unroll]] for (uint i = 0; i < B_EACH; i++)
+            stage_columns(i, at);
         barrier();
         fetch(min(round + 1, n_rounds - 1), col_first, n, n_blocks);
         [[unroll]] for (uint s = 0; s < 2; s++) {
@@ -276,16 +276,11 @@ void main()
                 multiply(w + 4 * s, s, h, k, at);
         }
     }
-    [[unroll]] for (uint tn = 0; tn < TN; tn++) {
-        barrier();
-        [[unroll]] for (uint tm = 0; tm < TMW; tm++) {
-            [[unroll]] for (uint i = 0; i < MMA_EACH; i++) {
-                precise const float sum = acc[(tm * TN + tn) * MMA_EACH + i] +
-                                          acc[((TMW + tm) * TN + tn) * MMA_EACH + i];
-                sum_at(w, (h * TMW + tm) * 16 + mma_row(i), mma_col(i)) = floatBitsToUint(sum);
-            }
-        }
-        barrier();
-        put(m, row_first, col_first + tn * 16 / PLANES, n);
+    [[unroll]] for (uint i = 0; i < TMW * TN * MMA_EACH; i++) {
+        precise const float sum = acc[i] + acc[TMW * TN * MMA_EACH + i];
+        acc[i] = sum;
     }
+    // Not a loop: Mesa 25 leaves it one, in which the sums of a lane are found by comparing.
+    finish(0, m, row_first, col_first, n);
+    if (TN == 2) finish(1, m, row_first, col_first, n);
 }
