@@ -72,7 +72,7 @@ void fold()
 
 // Maxima and sums of n saved splits become the factors of head e's whole and of its parts; a part
 // in which it sees nothing has a factor below 0.
-#define SAVED 16 // splits at once
+#define SAVED 8 // splits at once
 shared float saved_whole[SAVED * G], saved_part[SAVED * G];
 
 void fold_factors(uint e, uint n)

@@ -9,9 +9,17 @@
 #define KEYS   (GM_VK_SPLIT / GROUPS)
 const uint UNITS = DIM / 8, UNITS_EACH = (UNITS + 7) / 8; // of a head, and of a lane of a group
 const uint SETS = GM_VK_ATTEND_LANES / UNITS;
-const uint CELLS_EACH = (GM_VK_SPLIT + SETS - 1) / SETS, MOST = WALK == 1 ? 4 : 8;
-const uint VALUES = CELLS_EACH < MOST ? CELLS_EACH : MOST; // of V that a lane has on their way
-const uint FOLDED = WALK == 1 || E == 1 ? 1 : 2; // heads whose sums of sets are folded at once
+const uint CELLS_EACH = (GM_VK_SPLIT + SETS - 1) / SETS;
+
+// What a lane has on its way is registers: MOST times 16 bytes of K and as many of V.
+#define MOST      8
+#define ROOM      (WALK == 1 ? 4 : MOST)
+#define RAW       (KV == KV_F32 ? 2 : 1)
+#define KEY_RAW   (UNITS_EACH * RAW)
+#define FOLD_ROOM (WALK == 1 ? 0 : 512)
+const uint KEYS_ONCE = KEY_RAW * 4 <= ROOM ? 4 : KEY_RAW * 2 <= ROOM ? 2 : 1; // cells
+const uint VALUES = CELLS_EACH * RAW < ROOM ? CELLS_EACH : ROOM / RAW;
+const uint FOLDED = E * DIM > FOLD_ROOM ? 1 : 2; // heads whose sets are folded at once
 
 shared float weight[E * GM_VK_SPLIT];
 shared float piece[FOLDED * GM_VK_ATTEND_LANES * 8];
@@ -19,7 +27,7 @@ shared float part[E * DIM], part_max[E], part_sum[E]; // of one split
 shared uint row_first[T], row_last[T]; // what each row sees
 shared uint64_t pages[GM_VK_SPLIT / GM_VK_PAGE]; // cells of K of each page of the split
 
-CellRaw k_raw[KEYS * UNITS_EACH], v_raw[VALUES];
+CellRaw k_raw[16], v_raw[MOST]; // a head of 1024 values, the longest, has 16 units in a lane
 
 // Neighbouring rows of a slot that see cells [first, last] together; [begin, end) of the T.
 struct Run {
@@ -70,6 +78,13 @@ void fetch_value(uint i, uint cell)
     v_raw[i] = cell_fetch(v, cell % GM_VK_PAGE, gl_LocalInvocationIndex % UNITS, UNITS);
 }
 
+// The group's cells from its first-th on.
+void fetch_keys(Part s, uint first)
+{
+    [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++)
+        fetch_key(i, clamp(group_of() + (first + i) * GROUPS, s.lo, s.hi));
+}
+
 // The set's cells from turn `first` on.
 void fetch_values(Part s, uint first)
 {
@@ -91,44 +106,49 @@ void fetch_part(Part s)
         pages[gl_LocalInvocationIndex] = cells(s.slot, s.base + cell, 0);
     }
     barrier();
-    [[unroll]] for (uint i = 0; i < KEYS; i++)
-        fetch_key(i, clamp(group_of() + i * GROUPS, s.lo, s.hi));
+    fetch_keys(s, 0);
     fetch_values(s, first_turn(s));
 }
 
 // A cell of the part that was written since.
 void fetch_again(Part s, uint cell)
 {
-    [[unroll]] for (uint i = 0; i < KEYS; i++)
+    [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++)
         if (group_of() + i * GROUPS == cell) fetch_key(i, cell);
     [[unroll]] for (uint i = 0; i < VALUES; i++)
         if (set_of() + (first_turn(s) + i) * SETS == cell) fetch_value(i, cell);
 }
 
-// Scores of a part's cells: eight lanes a cell.
+// Scores of the i-th cell that is here: eight lanes a cell.
+void score(Run run, Part s, uint i, uint cell)
+{
+    float dots[E];
+    [[unroll]] for (uint e = 0; e < E; e++)
+        dots[e] = 0;
+    [[unroll]] for (uint j = 0; j < UNITS_EACH; j++) {
+        const uint unit = lane_of() + 8 * j;
+        float x[8];
+        cell_values(k_raw[i * UNITS_EACH + j], x);
+        if (unit >= UNITS) break;
+        [[unroll]] for (uint e = 0; e < E; e++) {
+            [[unroll]] for (uint k = 0; k < 8; k++)
+                dots[e] += heads[e * DIM + unit * 8 + k] * x[k];
+        }
+    }
+    [[unroll]] for (uint e = 0; e < E; e++) {
+        const float d = group_sum(dots[e]);
+        if (lane_of() == 0 && cell >= s.lo && cell <= s.hi)
+            weight[e * GM_VK_SPLIT + cell] =
+                sees(run, e / G, s.base + cell) ? d * p.scale : NEGATIVE_INF;
+    }
+}
+
 void scores(Run run, Part s)
 {
-    [[unroll]] for (uint i = 0; i < KEYS; i++) {
-        const uint cell = group_of() + i * GROUPS;
-        float dots[E];
-        [[unroll]] for (uint e = 0; e < E; e++)
-            dots[e] = 0;
-        [[unroll]] for (uint j = 0; j < UNITS_EACH; j++) {
-            const uint unit = lane_of() + 8 * j;
-            float x[8];
-            cell_values(k_raw[i * UNITS_EACH + j], x);
-            if (unit >= UNITS) break;
-            [[unroll]] for (uint e = 0; e < E; e++) {
-                [[unroll]] for (uint k = 0; k < 8; k++)
-                    dots[e] += heads[e * DIM + unit * 8 + k] * x[k];
-            }
-        }
-        [[unroll]] for (uint e = 0; e < E; e++) {
-            const float d = group_sum(dots[e]);
-            if (lane_of() == 0 && cell >= s.lo && cell <= s.hi)
-                weight[e * GM_VK_SPLIT + cell] =
-                    sees(run, e / G, s.base + cell) ? d * p.scale : NEGATIVE_INF;
-        }
+    [[dont_unroll]] for (uint first = 0; first < KEYS; first += KEYS_ONCE) {
+        if (first != 0) fetch_keys(s, first);
+        [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++)
+            score(run, s, i, group_of() + (first + i) * GROUPS);
     }
     barrier();
 }
