@@ -57,11 +57,13 @@ static bool same_cut(const gm_vk_cut *a, const gm_vk_cut *b)
 static void find_ways(const trial *t, const gm_vk_tuning *tuning, subject *s)
 {
     for (uint32_t i = 0; i < GM_VK_TRIES && s->n_ways < t->max_ways; i++) {
-        gm_vk_cut *const way = &s->ways[s->n_ways];
-        bool is_new = gm_vk_cut_try(tuning, &s->product, i, way);
+        gm_vk_cut way;
+        bool is_new = gm_vk_cut_try(tuning, &s->product, i, &way);
         for (uint32_t k = 0; k < s->n_ways && is_new; k++)
-            is_new = !same_cut(way, &s->ways[k]);
-        if (is_new) s->us[s->n_ways++] = (double)INFINITY;
+            is_new = !same_cut(&way, &s->ways[k]);
+        if (!is_new) continue;
+        s->ways[s->n_ways] = way;
+        s->us[s->n_ways++] = (double)INFINITY;
     }
 }
 
