@@ -303,7 +303,7 @@ test:
 	@scripts/setup test
 	@$(MAKE) CONFIG=release all tests
 	@$(MAKE) CONFIG=asan all tests
-	@tests/run $(TEST)
+	@TEST_TIMEOUT=900 tests/run $(TEST)
 
 check:
 	@scripts/setup test
