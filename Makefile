@@ -285,7 +285,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=600 tests/http/soak.sh' \
        $(foreach t,$(filter-out %/t_vk_memory %/t_vk_shape,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
          'scripts/vulkan-env -v lvp $(t)') \
-       $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 3' \
+       $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride 7' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' tests/vk/rdna3.sh \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_faults --all' \

@@ -47,14 +47,29 @@ float divide(float a, float b)
     return uintBitsToFloat(e > 0 ? (uint(e) << 23) + m - 0x800000u : m);
 }
 
+// The upper half of a float's digits: products of two such halves have no rounding.
+float upper(float x)
+{
+    return uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
+}
+
+// a - b * q, exactly, where q is about a / b. No fma: a device may round between its two steps.
+float remainder(float a, float b, float q)
+{
+    const float bu = upper(b), qu = upper(q);
+    precise const float bl = b - bu, ql = q - qu;
+    precise const float rest = (((a - bu * qu) - bu * ql) - bl * qu) - bl * ql;
+    return rest;
+}
+
 // a / b, correctly rounded, where neither these nor their quotient are near the ends of float32: y
 // is about 1 / b, and one step makes it exact enough for one more to round the quotient. That holds
 // for 127 over every b, and for every a over 127, if y is off by at most four units.
 float quotient(float a, float b, float y)
 {
-    precise const float inverse = fma(fma(-b, y, 1.0), y, y);
+    precise const float inverse = y + remainder(1.0, b, y) * y;
     precise const float q = a * inverse;
-    precise const float rounded = fma(fma(-b, q, a), inverse, q);
+    precise const float rounded = q + remainder(a, b, q) * inverse;
     return rounded;
 }
 
@@ -62,7 +77,7 @@ float quotient(float a, float b, float y)
 // is all zeros or has no finite maximum).
 vec2 quantise_scales(float m)
 {
-    if (m > 1e-30 && m < 1e30)
+    if (m > 1e-24 && m < 1e24)
         return vec2(quotient(m, 127.0, 1.0 / 127.0), quotient(127.0, m, 1.0 / m));
     if (!(m > 0) || isinf(m)) return vec2(m == 0 ? 0 : uintBitsToFloat(0x7fc00000u), 0);
     vec2 scales = vec2(m, 127.0);
