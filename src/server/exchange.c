@@ -22,7 +22,9 @@ void gm_exchange_wake(void *exchange)
 {
     gm_exchange *const x = exchange;
     atomic_store(&x->news, 1);
-    if (atomic_load(&x->worked) && atomic_exchange(&x->asleep, 0)) MHD_resume_connection(x->conn);
+    if (!atomic_load(&x->worked) || !atomic_exchange(&x->asleep, 0)) return;
+    MHD_resume_connection(x->conn);
+    gm_loop_wake(&x->server->loop);
 }
 
 void gm_exchange_sleep(gm_exchange *x)

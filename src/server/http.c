@@ -538,10 +538,10 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
         {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key.p},
         {MHD_OPTION_END, 0, NULL},
     };
-    s->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0, NULL,
-        NULL, handle, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
-    if (s->daemon) return GM_OK;
+    struct MHD_Daemon *const daemon =
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0,
+                         NULL, NULL, handle, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (daemon) return gm_loop_init(&s->loop, daemon, err);
     return gm_fail(err, errno == ENOMEM ? GM_E_NOMEM : GM_E_IO, errno,
                    tls ? "http: the daemon cannot be started; is %.80s a PEM "
                          "certificate and %.80s its key?"
@@ -551,8 +551,7 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
 
 void gm_http_close(gm_server *s)
 {
-    if (s->daemon) MHD_stop_daemon(s->daemon);
-    s->daemon = NULL;
+    gm_loop_deinit(&s->loop);
     if (s->listen_fd >= 0) close(s->listen_fd);
     s->listen_fd = -1;
     gm_crew_deinit(&s->workers);

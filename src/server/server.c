@@ -92,7 +92,7 @@ gm_status gm_server_reload(gm_server *s, gm_err *err)
 void gm_server_stop(gm_server *s)
 {
     if (atomic_exchange(&s->stopping, 1)) return;
-    MHD_quiesce_daemon(s->daemon);
+    gm_loop_refuse(&s->loop);
     close(s->listen_fd);
     s->listen_fd = -1;
 }
@@ -119,7 +119,7 @@ bool gm_server_wait(gm_server *s, double seconds)
 void gm_server_close(gm_server *s)
 {
     if (!s) return;
-    if (s->daemon) {
+    if (s->loop.daemon) {
         gm_server_stop(s);
         if (!gm_server_wait(s,
                             0)) { /* those that run are told why they end; then the line is cut */

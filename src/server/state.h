@@ -6,6 +6,7 @@
 
 #include "server/crew.h"
 #include "server/keys.h"
+#include "server/loop.h"
 #include "server/metrics.h"
 #include "server/watcher.h"
 
@@ -22,7 +23,7 @@ struct gm_server {
     uint16_t port;
     int listen_fd; /* -1 once it is closed */
     bool loopback; /* only this machine can reach it */
-    struct MHD_Daemon *daemon;
+    gm_loop loop;
     gm_strbuf tls_cert, tls_key;
     gm_keys keys;
     gm_crew workers, reaper;
