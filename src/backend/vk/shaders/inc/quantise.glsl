@@ -62,23 +62,28 @@ float remainder(float a, float b, float q)
     return rest;
 }
 
-// a / b, correctly rounded, where neither these nor their quotient are near the ends of float32: y
-// is about 1 / b, and one step makes it exact enough for one more to round the quotient. That holds
-// for 127 over every b, and for every a over 127, if y is off by at most four units.
-float quotient(float a, float b, float y)
+// q, which is a times about 1 / b, as the correctly rounded a / b.
+float rounded(float q, float a, float b, float inverse)
 {
-    precise const float inverse = y + remainder(1.0, b, y) * y;
-    precise const float q = a * inverse;
-    precise const float rounded = q + remainder(a, b, q) * inverse;
-    return rounded;
+    precise const float r = q + remainder(a, b, q) * inverse;
+    return r;
+}
+
+// m / 127 and 127 / m, correctly rounded, where neither is near the ends of float32. A device's 1 / m
+// is first made exact enough for that; it may be off by four units.
+vec2 quotients(float m)
+{
+    const float y = 1.0 / m;
+    precise const float inverse = y + remainder(1.0, m, y) * y;
+    precise const vec2 q = vec2(m, inverse) * vec2(1.0 / 127.0, 127.0);
+    return vec2(rounded(q.x, m, 127.0, 1.0 / 127.0), rounded(q.y, 127.0, m, inverse));
 }
 
 // The two factors of a block whose largest magnitude is m: x to dx, y to 127 / m (0 where the block
 // is all zeros or has no finite maximum).
 vec2 quantise_scales(float m)
 {
-    if (m > 1e-24 && m < 1e24)
-        return vec2(quotient(m, 127.0, 1.0 / 127.0), quotient(127.0, m, 1.0 / m));
+    if (m > 1e-24 && m < 1e24) return quotients(m);
     if (!(m > 0) || isinf(m)) return vec2(m == 0 ? 0 : uintBitsToFloat(0x7fc00000u), 0);
     vec2 scales = vec2(m, 127.0);
     [[dont_unroll]] for (uint i = 0; i < 2; i++) // once in the code
