@@ -34,6 +34,13 @@ void gm_exchange_sleep(gm_exchange *x)
     if (atomic_load(&x->news)) gm_exchange_wake(x);
 }
 
+gm_lateness gm_exchange_lateness(const gm_exchange *x)
+{
+    if (atomic_load(&x->server->stopping))
+        return (gm_lateness){MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping"};
+    return (gm_lateness){MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)"};
+}
+
 void gm_exchange_drop(gm_exchange *x)
 {
     if (atomic_fetch_sub(&x->holders, 1) == 1) gm_crew_put(&x->server->reaper, x);

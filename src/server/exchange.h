@@ -85,6 +85,12 @@ struct gm_exchange {
 
 /* Something happened: a sleeping connection is resumed. Any thread. */
 void gm_exchange_wake(void *exchange);
+/* What an exchange is answered whose time was up. */
+typedef struct gm_lateness {
+    unsigned status;
+    const char *why;
+} gm_lateness;
+gm_lateness gm_exchange_lateness(const gm_exchange *x);
 
 /* Suspends the connection, unless something happened since `news` was cleared. I/O thread; the
  * caller then returns to libmicrohttpd. */

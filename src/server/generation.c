@@ -305,10 +305,8 @@ void gm_generation_pump(gm_exchange *x)
     gm_generation *const g = x->gen;
     if (g->finished || x->reply.status) return;
     if (atomic_load(&x->late)) {
-        if (atomic_load(&x->server->stopping))
-            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping");
-        else
-            fail(x, MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)");
+        const gm_lateness l = gm_exchange_lateness(x);
+        fail(x, l.status, l.why);
         return;
     }
     if (g->ask.stream && atomic_exchange(&x->ping, 0) | atomic_exchange(&x->doubt, 0))

@@ -184,7 +184,7 @@ static void refuse_body(gm_exchange *x, const json_error_t *why)
 
 /* Reads the body and begins what it asks for. Who waits for an answer keeps nothing of a prompt, and
  * who has got one nothing at all. */
-static void work(gm_exchange *x)
+static void read_body(gm_exchange *x)
 {
     json_error_t why = {0};
     const bool many = mend_body(&x->body) > GM_SERVER_VALUES_MAX;
@@ -206,6 +206,18 @@ static void work(gm_exchange *x)
     } else {
         json_decref(x->json);
         x->json = NULL;
+    }
+}
+
+/* Bodies of those who have left, or whose time is up, would be read for nobody. */
+static void work(gm_exchange *x)
+{
+    if (atomic_load(&x->gone) || atomic_load(&x->late)) {
+        const gm_lateness l = gm_exchange_lateness(x);
+        gm_exchange_forget_body(x);
+        gm_reply_error(x, l.status, NULL, "%s", l.why);
+    } else {
+        read_body(x);
     }
     atomic_store(&x->worked, 1);
     if (x->gen && (atomic_load(&x->gone) || atomic_load(&x->late))) gm_generation_cancel(x->gen);
@@ -529,7 +541,7 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
     const bool tls = s->tls_cert.len > 0;
     const struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, s->listen_fd, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, GM_SERVER_CONNECTIONS, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, s->n_connections, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GM_SERVER_HEAD_MAX, NULL},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)completed, s},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connection_changed, s},

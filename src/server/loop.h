@@ -17,6 +17,7 @@ typedef struct gm_loop {
     int daemon_fd, wake_fd;
     bool has_thread;
     pthread_t thread;
+    uint32_t n_idle_runs; /* in a row, in which nothing came */
     atomic_bool refusing, leaving;
     sem_t refused;
 } gm_loop;

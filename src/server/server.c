@@ -2,6 +2,7 @@
 #include "server/server.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +16,14 @@ gm_server_opts gm_server_opts_default(void)
     return (gm_server_opts){.host = "127.0.0.1", .port = 8006, .timeout_s = 600, .ping_s = 10};
 }
 
+static uint32_t connections_allowed(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return GM_SERVER_CONNECTIONS;
+    if (files.rlim_cur >= GM_SERVER_CONNECTIONS + GM_SERVER_FILES) return GM_SERVER_CONNECTIONS;
+    return files.rlim_cur > GM_SERVER_FILES + 10 ? (uint32_t)files.rlim_cur - GM_SERVER_FILES : 10;
+}
+
 static gm_status server_init(gm_server *s, gm_err *err)
 {
     const gm_server_opts *const o = &s->opts;
@@ -26,7 +35,8 @@ static gm_status server_init(gm_server *s, gm_err *err)
         GM_TRY(gm_keys_read_file(o->tls_cert, &s->tls_cert, err));
         GM_TRY(gm_keys_read_file(o->tls_key, &s->tls_key, err));
     }
-    GM_TRY(gm_watcher_init(&s->watcher, o->ping_s, err));
+    s->n_connections = connections_allowed();
+    GM_TRY(gm_watcher_init(&s->watcher, o->ping_s, s->n_connections / 10 * 9, err));
     return gm_http_open(s, err);
 }
 
@@ -121,11 +131,12 @@ void gm_server_close(gm_server *s)
     if (!s) return;
     if (s->loop.daemon) {
         gm_server_stop(s);
-        if (!gm_server_wait(s,
-                            0)) { /* those that run are told why they end; then the line is cut */
+        /* Those that run are told why they end; then the line is cut. Only what a worker has begun
+         * to read goes on, and ends: libmicrohttpd cannot be stopped under it. */
+        if (!gm_server_wait(s, 0)) {
             gm_watcher_cancel(&s->watcher, false);
-            if (!gm_server_wait(s, 2)) gm_watcher_cancel(&s->watcher, true);
-            gm_server_wait(s, 10);
+            while (!gm_server_wait(s, 2))
+                gm_watcher_cancel(&s->watcher, true);
         }
     }
     gm_http_close(s);

@@ -14,15 +14,16 @@
 #define GM_SERVER_BODIES_MAX  (256u << 20) /* bytes of all bodies that wait to be read   */
 #define GM_SERVER_VALUES_MAX  300000       /* values in a body: each takes about 100 bytes */
 #define GM_SERVER_HEAD_MAX    (32u << 10)  /* bytes of its headers, about                */
-#define GM_SERVER_CONNECTIONS 1000         /* at once                                    */
-#define GM_SERVER_CROWD       900          /* of which more cost the oldest idle one     */
+#define GM_SERVER_CONNECTIONS 1000         /* at once, if there may be so many files     */
+#define GM_SERVER_FILES       48           /* that are kept for everything else          */
 #define GM_SERVER_MAX_CHOICES 128          /* answers to one request, all prompts of it  */
 
 struct gm_server {
     gm_server_opts opts;
     uint16_t port;
-    int listen_fd; /* -1 once it is closed */
-    bool loopback; /* only this machine can reach it */
+    int listen_fd;          /* -1 once it is closed */
+    uint32_t n_connections; /* at once */
+    bool loopback;          /* only this machine can reach it */
     gm_loop loop;
     gm_strbuf tls_cert, tls_key;
     gm_keys keys;

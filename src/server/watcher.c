@@ -24,6 +24,8 @@
 #define ROUND_MS  100
 #define IDLE_S    120.0 /* a connection may be kept without a request          */
 #define ARRIVAL_S 60.0  /* a request may take to arrive, from its first line on */
+#define TAKE_S    5.0   /* a client may take to read why its time was up       */
+#define YOUNG_S   1.0   /* a connection is, and is not closed for another one  */
 
 /* ---- one round --------------------------------------------------------------------------- */
 
@@ -61,6 +63,7 @@ static void look_at_times(gm_watcher *w)
     const double now = gm_clock_s();
     for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
         if (now > x->deadline_s && !atomic_load(&x->late)) cancel(x, &x->late);
+        if (now > x->deadline_s + TAKE_S) shutdown(x->fd, SHUT_RDWR);
         if (now > x->ping_at_s) {
             x->ping_at_s = now + w->ping_s;
             if (!atomic_exchange(&x->lively, 0)) tell(x, &x->ping);
@@ -141,7 +144,7 @@ static void close_oldest(gm_watcher *w)
     for (gm_link *l = w->links; l; l = l->after) {
         if (!l->busy && (!oldest || l->since_s < oldest->since_s)) oldest = l;
     }
-    if (!oldest) return;
+    if (!oldest || gm_clock_s() - oldest->since_s < YOUNG_S) return;
     shutdown(oldest->fd, SHUT_RDWR);
     oldest->busy = true; /* leaving */
 }
@@ -153,7 +156,7 @@ gm_link *gm_watcher_open(gm_watcher *w, int fd)
     l->fd = fd;
     l->since_s = gm_clock_s();
     pthread_mutex_lock(&w->lock);
-    if (w->n_links >= GM_SERVER_CROWD) close_oldest(w);
+    if (w->n_links >= w->crowd) close_oldest(w);
     l->after = w->links;
     if (l->after) l->after->before = l;
     w->links = l;
@@ -196,9 +199,10 @@ uint32_t gm_watcher_links(gm_watcher *w)
 
 /* ---- opening and closing ----------------------------------------------------------------- */
 
-gm_status gm_watcher_init(gm_watcher *w, double ping_s, gm_err *err)
+gm_status gm_watcher_init(gm_watcher *w, double ping_s, uint32_t crowd, gm_err *err)
 {
     pthread_mutex_init(&w->lock, NULL);
+    w->crowd = crowd;
     w->ping_s = ping_s;
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->stop_fd = eventfd(0, EFD_CLOEXEC);

@@ -28,9 +28,11 @@ typedef struct gm_watcher {
     gm_link *links;         /* every connection     */
     uint32_t n_links;
     double ping_s;
+    uint32_t crowd;
 } gm_watcher;
 
-gm_status gm_watcher_init(gm_watcher *w, double ping_s, gm_err *err);
+/* Where there are `crowd` connections, a new one costs the oldest that does nothing. */
+gm_status gm_watcher_init(gm_watcher *w, double ping_s, uint32_t crowd, gm_err *err);
 void gm_watcher_deinit(gm_watcher *w); /* all-zero is fine */
 
 /* An exchange is being answered, and no more. I/O thread. */
