@@ -69,8 +69,8 @@ float rounded(float q, float a, float b, float inverse)
     return r;
 }
 
-// m / 127 and 127 / m, correctly rounded, where neither is near the ends of float32. A device's 1 / m
-// is first made exact enough for that; it may be off by four units.
+// m / 127 and 127 / m, correctly rounded, where neither is near the ends of float32. A device's
+// 1 / m, which may be off by four units, is first made exact enough for that.
 vec2 quotients(float m)
 {
     const float y = 1.0 / m;
