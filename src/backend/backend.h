@@ -36,10 +36,11 @@ typedef struct gm_backend_cfg {
     const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
-    const char *dir; /* for files that spare the next open some work, or NULL; until close */
-    gm_note note;    /* told of such files that were of no use */
-    bool exact;      /* no kernel whose rows have other bits than those of a step of one row */
-    bool untuned;    /* what was found out by trying is not used */
+    const char *dir;     /* for files that spare the next open some work, or NULL; until close */
+    gm_note note;        /* told of such files that were of no use */
+    bool exact;          /* no kernel whose rows have other bits than those of a step of one row */
+    bool untuned;        /* what was found out by trying is not used */
+    const char *choices; /* a file that says what is used instead, or NULL; until open returns */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false

@@ -70,6 +70,7 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
                                .dir = o->device_dir,
                                .exact = o->exact,
                                .untuned = o->untuned,
+                               .choices = o->choices,
                                .note = {o->verbose ? o->note : NULL, o->note_ctx}},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
@@ -226,7 +227,7 @@ static gm_tune_how first_trial(const gm_runner *r, const gm_engine_opts *o)
 {
     gm_backend_facts facts;
     r->ops->describe(r->be, &facts);
-    if (!facts.is_gpu || !o->device_dir || o->untuned) return (gm_tune_how){0};
+    if (!facts.is_gpu || !o->device_dir || o->untuned || o->choices) return (gm_tune_how){0};
     return (gm_tune_how){
         .seconds = TRIAL_S, .max_ways = TRIAL_WAYS, .note = {o->note, o->note_ctx}};
 }
@@ -245,6 +246,7 @@ static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const c
     gm_runner_cfg cfg = w->cfg;
     gm_backend_facts facts;
     cfg.backend = "vulkan";
+    cfg.be.choices = NULL; /* a file that is wrong is no reason to take the processor */
     if (cfg.be.isa)
         return gm_fail(err, GM_E_UNSUP, 0, "the instructions asked for are the processor's");
     if (cfg.plan->n_taps)
@@ -303,6 +305,7 @@ static gm_status keep_cfg(gm_place *p, const gm_runner_cfg *cfg, gm_err *err)
     } texts[] = {
         {cfg->be.isa, &p->cfg.be.isa},
         {cfg->be.device ? cfg->be.device : facts.device, &p->cfg.be.device},
+        {cfg->be.choices, &p->cfg.be.choices},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i].from)
@@ -336,6 +339,10 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
     GM_TRY(check_kernels(&p->runner, m, &w, err));
     w.cfg.tune = cfg->tune ? *cfg->tune : first_trial(&p->runner, opts);
+    if (opts->choices && p->runner.ops->tune == gm_backend_no_tune)
+        gm_note_tell(&(gm_note){opts->note, opts->note_ctx},
+                     "%.200s is not used: the %s backend has no kernels to choose from",
+                     opts->choices, p->runner.ops->name);
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 

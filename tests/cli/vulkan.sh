@@ -99,16 +99,25 @@ check "should keep it" test -s "${kept[0]%.pipelines}.tuning"
 n=$(wc -l <"$dir/.out")
 works "${lvp[@]}" "$G" tune --show
 check "should show as many" same "$(wc -l <"$dir/.out")" "$n"
+cp "$dir/.out" "$dir/kernels"
 works "${lvp[@]}" "$G" tune --show --json
 check "should be JSON" out_matches '^\{"device":"llvmpipe[^"]*","n":[0-9]+,"n_changed":[0-9]+,"products":\[\{"product":"q8_0 '
 works "${lvp[@]}" "$G" run --backend vulkan --temp 0 --max-tokens 3 "Once upon"
 tuned=$out
 works "${lvp[@]}" "$G" run --backend vulkan --tune off --temp 0 --max-tokens 3 "Once upon"
 check "should be the same text" out_is "$tuned"
+# What it shows can be given back, and a line that is wrong is named.
+works "${lvp[@]}" "$G" run --backend vulkan --tune "$dir/kernels" --temp 0 --max-tokens 3 "Once upon"
+check "should be the same text" out_is "$tuned"
+printf 'q8_0 64x64, 1 rows\tmatmul:7\n' >>"$dir/kernels"
+refused 1 "/kernels: line $((n + 1)) has a kernel \"matmul:7\", expected one that this device has" \
+    "${lvp[@]}" "$G" run --backend vulkan --tune "$dir/kernels" Hi
+refused 1 "always: cannot be opened: No such file" "${lvp[@]}" "$G" run --backend vulkan --tune always Hi
+works "$G" run --backend cpu --tune "$dir/kernels" "${short[@]}"
+check "should say that it is of no use" err_has "/kernels is not used: the cpu backend has no kernels"
 works "${lvp[@]}" "$G" tune --reset
 check "should forget" test ! -e "${kept[0]%.pipelines}.tuning"
 refused 2 '--show and --reset are two things' "$G" tune --show --reset
-refused 2 '--tune is always, expected one of auto, off' "$G" run --tune always Hi
 refused 1 'vulkan: no device is geforce' "${lvp[@]}" "$G" tune --device geforce
 
 # A step is one submit, and sets nothing up.

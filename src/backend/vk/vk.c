@@ -29,7 +29,10 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     GM_TRY_DONE(gm_vk_kept_open(be, cfg, err));
     be->pipes.exact = cfg->exact;
     GM_TRY_DONE(gm_vk_tune(be, cfg->exact, err));
-    if (!cfg->untuned) gm_vk_choices_read(be);
+    if (cfg->choices)
+        GM_TRY_DONE(gm_vk_choices_load(be, cfg->choices, err));
+    else if (!cfg->untuned)
+        gm_vk_choices_read(be);
 done:
     if (status == GM_OK)
         *out = be;

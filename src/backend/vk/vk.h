@@ -238,6 +238,11 @@ bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);
 void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME]);
+/* What has such a name; false where nothing has. A step's outputs need not be a power of two, which the
+ * name has: from 17 on, and an engine has so many, the ways are the same. */
+bool gm_vk_product_parse(const char *name, gm_vk_product *out);
+bool gm_vk_cut_find(const gm_vk_tuning *t, const gm_vk_product *p, const char *name,
+                    gm_vk_cut *out);
 /* How many workgroups share the blocks of each tile of float16, of which there are so many. */
 uint32_t gm_vk_half_parts(const gm_vk_tuning *t, uint32_t tiles, uint32_t n_blocks);
 /* Rows of an input as float16, and its bytes. */

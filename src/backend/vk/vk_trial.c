@@ -67,18 +67,6 @@ static void find_ways(const trial *t, const gm_vk_tuning *tuning, subject *s)
     }
 }
 
-static void cut_chosen(const gm_backend *be, const gm_vk_product *p, const gm_vk_choice *chosen,
-                       gm_vk_cut *out)
-{
-    char name[GM_VK_NAME];
-    for (uint32_t i = 0; chosen && i < GM_VK_TRIES; i++) {
-        if (!gm_vk_cut_try(&be->tuning, p, i, out)) continue;
-        gm_vk_cut_name(out, name);
-        if (strcmp(name, chosen->way) == 0) return;
-    }
-    gm_vk_cut_product(&be->tuning, p, out);
-}
-
 uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
 {
     trial *const t = be->trial;
@@ -86,7 +74,8 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
     uint32_t i = 0;
     gm_vk_product_name(p, what);
     const gm_vk_choice *const chosen = gm_vk_choices_find(&be->choices, what);
-    cut_chosen(be, p, chosen, out);
+    if (!chosen || !gm_vk_cut_find(&be->tuning, p, chosen->way, out))
+        gm_vk_cut_product(&be->tuning, p, out);
     if (!t || (chosen && (!t->again || chosen->pass == be->choices.pass))) return 0;
     while (i < t->n && strcmp(t->at[i].what, what) != 0)
         i++;

@@ -259,12 +259,78 @@ static void test_foreign(void **state)
     gm_mem_free(be.choices.at);
 }
 
+/* ---- somebody's file --------------------------------------------------------------------------- */
+
+static gm_status open_with(gm_backend **be, const char *path, const char *text, gm_err *err)
+{
+    FILE *const f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+    return ops->open(be, &(gm_backend_cfg){.choices = path}, err);
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } wrong[] = {
+        {"nonsense\n", "line 1 is \"nonsense\", expected a product, a tab and a kernel"},
+        {"# one\n\nq4_0 64x64, 1 rows\t\n", "line 3 is \"q4_0 64x64, 1 rows"},
+        {"q4_0 64x64, 1 rows\tmatmul:1\tsoon\t1\n", "line 1 is "},
+        {"q4_0 64x64, 1 rows\tmatmul:1\t1\t1\t1\n", "line 1 is "},
+        {"q4_0 64x64, 1 rows\tmatmul:1\t-1\t1\n", "line 1 is "},
+        {"q4_0 64x64, 3 rows\tmatmul:1\n", "line 1 has a product \"q4_0 64x64, 3 rows\", expected"},
+        {"q4_9 64x64, 1 rows\tmatmul:1\n", "line 1 has a product"},
+        {"q4_0 64x64, 4294967297 rows\tmatmul:1\n", "line 1 has a product"},
+        {"q4_0 64x64, 1 rows \tmatmul:1\n", "line 1 has a product"},
+        {"q4_0 64x64, 1 rows\tmatmul:64,1\n",
+         "line 1 has a kernel \"matmul:64,1\", expected one that this device has for such a "
+         "product, like matmul:128,1,1,"},
+    };
+    const char *const path = tiny_path("kernels");
+    char line[4 * GM_VK_NAME], usual[GM_VK_NAME], way[GM_VK_NAME];
+    gm_backend *be = NULL;
+    gm_err err = {0};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(open_with(&be, path, wrong[i].text, &err), GM_E_FORMAT);
+        assert_null(be);
+        if (!strstr(err.msg, wrong[i].said) || strncmp(err.msg, path, strlen(path)) != 0)
+            fail_msg("%s, expected %s", err.msg, wrong[i].said);
+    }
+    assert_int_equal(ops->open(&be, &(gm_backend_cfg){.choices = "/nowhere"}, &err), GM_E_IO);
+
+    /* Another way than the usual one, without an end of line, is what the product gets. */
+    static const char what[] = "q4_0 64x64, gate and up, 2 rows";
+    gm_vk_product p;
+    gm_vk_cut cut;
+    assert_int_equal(open_with(&be, path, "# nothing\n", &err), GM_OK);
+    assert_true(gm_vk_product_parse(what, &p));
+    uint32_t i = 1;
+    while (!gm_vk_cut_try(&be->tuning, &p, i, &cut))
+        i++;
+    gm_vk_cut_name(&cut, way);
+    assert_int_equal(gm_vk_trial_cut(be, &p, &cut), 0);
+    gm_vk_cut_name(&cut, usual);
+    assert_string_not_equal(usual, way);
+    ops->close(be);
+    snprintf(line, sizeof line, "%s\t%s", what, way);
+    if (open_with(&be, path, line, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_int_equal(gm_vk_trial_cut(be, &p, &cut), 0);
+    gm_vk_cut_name(&cut, usual);
+    assert_string_equal(usual, way);
+    ops->close(be);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_kept),
         cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
 }
