@@ -160,13 +160,14 @@ static int tune_model(tune *t)
     }
     o.engine = gm_engine_args_opts(&engine, &t->opts->general);
     o.engine.progress = gm_bar_tell;
+    o.engine.trying = gm_bar_tell_tries;
     o.engine.progress_ctx = &t->bar;
     o.max_ways = (uint32_t)how->ways.whole;
     o.seconds = (uint32_t)how->seconds.whole;
     o.forget = how->reset;
     o.row = tell_row;
     o.row_ctx = t;
-    bar_back(t);
+    gm_bar_begin(&t->bar, "loading");
     const gm_status status = gm_tune_run(t->session.model, &o, &result, &err);
     if (status == GM_OK) return end(t, &result);
     bar_away(t);

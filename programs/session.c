@@ -160,6 +160,7 @@ int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
 void gm_session_note(void *ctx, const char *text)
 {
     (void)ctx;
+    gm_bar_clear();
     gm_say_note("%s", text);
 }
 
@@ -300,6 +301,7 @@ int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general
     s->opts = gm_engine_args_opts(args, general);
     gm_engine_opts opts = s->opts;
     opts.progress = gm_bar_tell;
+    opts.trying = gm_bar_tell_tries;
     opts.progress_ctx = &bar;
     gm_bar_begin(&bar, "loading");
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);

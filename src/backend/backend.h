@@ -111,7 +111,7 @@ typedef struct gm_tune_how {
     int (*row)(void *ctx, const gm_tune_row *row); /* told of each thing, or NULL; anything but 0
                                                        cancels                            */
     void *ctx;
-    gm_progress progress; /* of sizes of steps */
+    gm_progress progress; /* in pieces of work */
 } gm_tune_how;
 
 /* The most that the device does, measured now: what every speed is printed beside. */

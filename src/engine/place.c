@@ -103,6 +103,12 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
     return !o->progress || o->progress(o->progress_ctx, done, total) == 0;
 }
 
+static bool tell_trying(void *ctx, uint64_t done, uint64_t total)
+{
+    const gm_engine_opts *const o = ctx;
+    return !o->trying || o->trying(o->progress_ctx, done, total) == 0;
+}
+
 /* What a step's values take at most: a plan's values that are alive together are at most a few of
  * each shape. */
 static uint64_t scratch_size(const gm_plan *p, gm_bucket most)
@@ -339,6 +345,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
     GM_TRY(check_kernels(&p->runner, m, &w, err));
     w.cfg.tune = cfg->tune ? *cfg->tune : first_trial(&p->runner, opts);
+    w.cfg.tune.progress = (gm_progress){tell_trying, &listener};
     if (opts->choices && p->runner.ops->tune == gm_backend_no_tune)
         gm_note_tell(&(gm_note){opts->note, opts->note_ctx},
                      "%.200s is not used: the %s backend has no kernels to choose from",

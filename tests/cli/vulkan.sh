@@ -117,6 +117,21 @@ works "$G" run --backend cpu --tune "$dir/kernels" "${short[@]}"
 check "should say that it is of no use" err_has "/kernels is not used: the cpu backend has no kernels"
 works "${lvp[@]}" "$G" tune --reset
 check "should forget" test ! -e "${kept[0]%.pipelines}.tuning"
+# Ctrl-C stops it; at a terminal a bar shows how far it is.
+"${lvp[@]}" "$G" tune --ways 2 >"$dir/.out" 2>"$dir/.err" &
+pid=$!
+sleep 2
+while kill -INT $pid 2>/dev/null; do # the first may come before it listens
+    sleep 3
+done
+wait $pid
+rc=$? last="tune, interrupted"
+kept
+check "Ctrl-C ends it" rc_is 130
+check "without a word" err_is ''
+try script -qec "${lvp[*]} '$G' tune --ways 2 --seconds 1" /dev/null
+check "progress at a terminal" out_matches 'trying kernels \[=* *\] +[0-9]+%'
+check "should count no bytes" eval '[[ ! $out =~ "trying kernels ["[^]]*"]"[^%]*"% "[0-9] ]]'
 refused 2 '--show and --reset are two things' "$G" tune --show --reset
 refused 1 'vulkan: no device is geforce' "${lvp[@]}" "$G" tune --device geforce
 

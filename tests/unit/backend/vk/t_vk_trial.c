@@ -230,6 +230,37 @@ static void test_kept(void **state)
     gm_model_close(m);
 }
 
+static bool cancel_later(void *ctx, uint64_t done, uint64_t total)
+{
+    assert_true(done <= total);
+    return (*(uint32_t *)ctx)-- > 0;
+}
+
+/* Cancelled anywhere within a size of step, which tells that it has lowered, that it has compiled, and
+ * of every run of its two ways, nothing of it is kept. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    gm_model *const m = model_open();
+    gm_err err = {0};
+    uint32_t left = 0;
+    const gm_tune_how how = {.seconds = 1e9, .max_ways = 2, .progress = {cancel_later, &left}};
+    device d;
+    device_open(&d, m, &(gm_backend_cfg){0});
+    d.loaded.most.rows = 1;
+    for (uint32_t n = 0; n < 2 + 2 * 5; n++) {
+        left = n;
+        assert_int_equal(ops->tune(d.be, &d.loaded, &how, &err), GM_E_CANCEL);
+        assert_string_equal(err.msg, "trying kernels was cancelled");
+        assert_int_equal(d.be->choices.n, 0);
+    }
+    left = UINT32_MAX;
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_true(d.be->choices.n > 0);
+    device_close(&d);
+    gm_model_close(m);
+}
+
 /* Names of ways that this build does not have, and a list that is full. */
 static void test_foreign(void **state)
 {
@@ -327,10 +358,8 @@ static void test_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_bits),    cmocka_unit_test(test_kept), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_foreign), cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
 }
