@@ -120,7 +120,7 @@ typedef struct gm_vk_grid {
 #define GM_VK_GRIDS       32
 #define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
 #define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
-#define GM_VK_TAIL_ROWS   2 /* most rows whose norms the product's last workgroup does   */
+#define GM_VK_TAIL_ROWS   2 /* most rows whose norms a product's last workgroup usually does */
 #define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes before the ops' constants */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
@@ -229,11 +229,12 @@ typedef struct gm_vk_cut {
     uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
     bool halves;                /* it wants the input as halves.comp makes it             */
+    bool apart;                 /* norms that follow are a kernel of their own            */
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
  * where there is none of that number. Some may be the same. */
-#define GM_VK_TRIES 23
+#define GM_VK_TRIES 24
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);

@@ -154,7 +154,20 @@ static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
     return p->n_blocks && p->columns / p->planes >= t->half_from;
 }
 
-void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+/* Its norms are done by its last workgroup, or else by a kernel of their own. */
+static bool by_tail(const gm_vk_product *p)
+{
+    return p->after == GM_VK_AFTER_NORM && p->columns / p->planes <= GM_VK_TAIL_ROWS;
+}
+
+static gm_vk_product without_norms(const gm_vk_product *p)
+{
+    gm_vk_product alone = *p;
+    alone.after = alone.n_normed = 0;
+    return alone;
+}
+
+static void cut_usual(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     *out = (gm_vk_cut){0};
     if (by_halves(t, p)) {
@@ -168,6 +181,14 @@ void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut 
     if (cut_tiles(t, p, out)) return;
     const shape s = usual_shape(t, p);
     cut_groups(p, &s, out);
+}
+
+void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+{
+    const gm_vk_product alone = without_norms(p);
+    const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
+    cut_usual(t, apart ? &alone : p, out);
+    out->apart = apart;
 }
 
 /* ---- other ways ------------------------------------------------------------------------------ */
@@ -200,7 +221,9 @@ static const change changes[] = {
 static const tiling tilings[] = {{2, 1, 1}, {2, 2, 1}, {4, 1, 1}, {4, 2, 2}, {4, 1, 2}, {4, 2, 1}};
 #define N_TILES (sizeof tilings / sizeof *tilings)
 
-_Static_assert(1 + N_CHANGES + N_TILES + 1 == GM_VK_TRIES, "vk.h counts them");
+#define N_OTHERS (uint32_t)(N_CHANGES + N_TILES + 1) /* and groups, for what goes by tiles */
+
+_Static_assert(2 + N_OTHERS == GM_VK_TRIES, "vk.h counts them");
 
 static uint32_t times(uint32_t n, int8_t power)
 {
@@ -248,17 +271,45 @@ static bool cut_other_tiling(const gm_vk_tuning *t, const gm_vk_product *p, uint
     return cut_tiling(t, p, cut, out);
 }
 
-bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+/* Norms where they usually are. Of a product by tiles other tiles come first, then groups. */
+static bool cut_alike(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
 {
-    gm_vk_cut_product(t, p, out);
-    if (i == 0) return true;
-    if (!p->n_blocks || by_halves(t, p)) return false;
-    if (--i < N_CHANGES) return p->columns < t->tile_from && cut_changed(t, p, &changes[i], out);
-    i -= (uint32_t)N_CHANGES;
-    if (i < N_TILES) return cut_other_tiling(t, p, i, out);
     gm_vk_tuning by_groups = *t;
     by_groups.tile_from = UINT32_MAX;
-    gm_vk_cut_product(&by_groups, p, out);
+    cut_usual(t, p, out);
+    if (i == 0) return true;
+    if (!p->n_blocks || by_halves(t, p)) return false;
+    i = (i - 1 + (cut_tiles(t, p, out) ? (uint32_t)N_CHANGES : 0)) % N_OTHERS;
+    if (i < N_CHANGES) return cut_changed(t, p, &changes[i], out);
+    i -= (uint32_t)N_CHANGES;
+    if (i < N_TILES) return cut_other_tiling(t, p, i, out);
+    cut_usual(&by_groups, p, out);
+    return true;
+}
+
+/* Norms where they usually are not. */
+static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+{
+    const gm_vk_product alone = without_norms(p);
+    const shape s = usual_shape(t, p);
+    const bool apart = by_tail(p);
+    if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || (!apart && !suits(t, p, &s))) return false;
+    if (apart)
+        cut_usual(t, &alone, out);
+    else
+        cut_groups(p, &s, out);
+    out->apart = apart;
+    return true;
+}
+
+bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+{
+    const gm_vk_product alone = without_norms(p);
+    const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
+    *out = (gm_vk_cut){0};
+    if (i == 1) return cut_norms(t, p, out);
+    if (!cut_alike(t, apart ? &alone : p, i ? i - 1 : 0, out)) return false;
+    out->apart = apart;
     return true;
 }
 

@@ -115,6 +115,7 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
 typedef struct turn {
     gm_vk_list list;
     gm_vk_timed timed;
+    uint32_t n_run[SUBJECTS]; /* products; norms of theirs are more dispatches */
 } turn;
 
 /* Only what is tried, one after the other; grids are those of a full step. */
@@ -127,8 +128,8 @@ static void keep_tried(const gm_exec *ex, gm_vk_list *list)
         if (d->indirect >= 0) {
             const gm_vk_grid *const g = &ex->grids[d->indirect];
             d->indirect = -1;
-            d->grid[0] = g->x;
-            d->grid[1] = (ex->bucket.outs + g->per - 1) / g->per;
+            d->grid[0] = g->kind == GM_VK_DYN_OUT_X ? ex->bucket.outs : g->x;
+            d->grid[1] = g->per ? (ex->bucket.outs + g->per - 1) / g->per : 1;
         }
         d->barrier = true;
         list->at[n++] = *d;
@@ -142,6 +143,8 @@ static gm_status list_turn(gm_exec *ex, trial *t, uint32_t i, turn *out, gm_err 
     for (uint32_t k = 0; k < t->n; k++)
         t->at[k].n_run = 0;
     GM_TRY(gm_vk_list_plan(ex, 0, &out->list, err));
+    for (uint32_t k = 0; k < t->n; k++)
+        out->n_run[k] = t->at[k].n_run;
     keep_tried(ex, &out->list);
     return GM_OK;
 }
@@ -151,11 +154,8 @@ static void note_times(const gm_exec *ex, trial *t, uint32_t i, const turn *from
     double sums[SUBJECTS] = {0};
     for (size_t k = 0; k < from->list.n; k++)
         sums[from->list.at[k].tried - 1] += gm_vk_timed_us(&from->timed, ex, k);
-    uint32_t n_run[SUBJECTS] = {0};
-    for (size_t k = 0; k < from->list.n; k++)
-        n_run[from->list.at[k].tried - 1]++;
     for (uint32_t k = 0; k < t->n; k++) {
-        if (n_run[k]) t->at[k].us[i] = fmin(t->at[k].us[i], sums[k] / n_run[k]);
+        if (from->n_run[k]) t->at[k].us[i] = fmin(t->at[k].us[i], sums[k] / from->n_run[k]);
     }
 }
 
@@ -380,7 +380,8 @@ static gm_bucket bucket_of(const gm_tune_model *m, uint32_t rows)
  * so that the next start need not look. */
 static void name_all(const gm_tune_model *m, uint32_t n_sizes, char name[GM_VK_NAME])
 {
-    uint64_t hash = n_sizes;
+    const uint32_t known[] = {n_sizes, GM_VK_TRIES};
+    uint64_t hash = gm_hash(known, sizeof known, 0);
     for (size_t i = 0; i < m->plan->n_ops; i++) {
         const gm_op *const op = &m->plan->ops[i];
         for (uint32_t k = 0; k < gm_op_products(op); k++) {
