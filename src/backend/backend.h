@@ -183,6 +183,10 @@ typedef struct gm_backend_ops {
      * NULL where nothing is to be tried. A device on which nothing can be measured is no failure. */
     gm_status (*tune)(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how, gm_err *err);
 
+    /* Bytes that execs of all sizes of steps up to `most` take together, powers of two and lowered from
+     * the largest on; 0 where they lie in the host's memory. */
+    gm_status (*exec_size_of)(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv,
+                              gm_bucket most, uint64_t *bytes, gm_err *err);
     /* A plan for steps of up to that many rows and outputs. The plan, weights and KV must outlive the exec;
      * kv may be NULL for plans that have no cache and draw nothing. Execs of one backend may share
      * memory: the largest is best lowered first. */
@@ -198,7 +202,10 @@ typedef struct gm_backend_ops {
  * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
 gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
-/* For backends whose kernels have no names; and for those that have nothing to choose from. */
+/* For backends that compute in the host's memory; whose kernels have no names; and that have nothing to
+ * choose from. */
+gm_status gm_backend_no_exec_size(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv,
+                                  gm_bucket most, uint64_t *bytes, gm_err *err);
 void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out);
 gm_status gm_backend_no_tune(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
                              gm_err *err);

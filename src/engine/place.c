@@ -166,21 +166,13 @@ typedef struct need {
     uint64_t weights, scratch, kv;
 } need;
 
-/* Steps of every size share the values of the largest, and logits once more, adjusted for the draw, and
- * for each that may be under way. */
-static uint64_t exec_sizes(const gm_plan *p, gm_bucket most, uint32_t n_vocab)
-{
-    return scratch_size(p, most) + (GM_TICKETS + 1ull) * most.outs * n_vocab * sizeof(float);
-}
-
 static gm_status find_need(const gm_runner *r, const gm_model *m, const wish *w, need *n,
                            gm_err *err)
 {
     GM_TRY(r->ops->size_of(r->be, &m->plan.weights, &n->weights, err));
     GM_TRY(r->ops->kv_size_of(&w->cfg.kv, &n->kv, err));
     n->kv += counts_size(w);
-    n->scratch = exec_sizes(w->cfg.plan, w->cfg.most, w->cfg.kv.n_vocab);
-    return GM_OK;
+    return r->ops->exec_size_of(r->be, w->cfg.plan, &w->cfg.kv, w->cfg.most, &n->scratch, err);
 }
 
 /* The longest context, in powers of two, with which one request would have room; 0: none. */
@@ -204,8 +196,9 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
     gm_backend_facts facts;
     need n = {0};
     r->ops->describe(r->be, &facts);
+    if (facts.room == 0) return GM_OK;
     GM_TRY(find_need(r, m, w, &n, err));
-    if (facts.room == 0 || n.weights + n.scratch + n.kv <= facts.room) return GM_OK;
+    if (n.weights + n.scratch + n.kv <= facts.room) return GM_OK;
     const uint32_t ctx = largest_ctx(r, m, *w, facts.room);
     char fits[64] = "not even a short context would fit";
     if (ctx) snprintf(fits, sizeof fits, "one request of %" PRIu32 " tokens would fit", ctx);

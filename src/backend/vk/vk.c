@@ -93,6 +93,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .kv_page_size = gm_vk_kv_page_size,
     .kv_copy = gm_vk_kv_copy,
     .tune = gm_vk_try_plan,
+    .exec_size_of = gm_vk_exec_size_of,
     .lower = gm_vk_lower,
     .drop = gm_vk_drop,
     .run = gm_vk_run,

@@ -261,6 +261,7 @@ typedef enum gm_vk_share {
     GM_VK_SHARE_STEP,
     GM_VK_SHARE_GIVEN,
     GM_VK_SHARE_RESULT,
+    GM_VK_SHARES,
 } gm_vk_share;
 typedef struct gm_vk_shared gm_vk_shared;
 struct gm_vk_shared {
@@ -278,10 +279,14 @@ void gm_vk_share_release(gm_backend *be, gm_vk_buf *b);
 
 /* vk_values.c: finds a place for every value and for scratch; fills ex->values. */
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
+/* The bytes that it would take, of an exec that has nothing yet. */
+gm_status gm_vk_values_size_of(gm_exec *ex, uint64_t *scratch, uint64_t *counters, gm_err *err);
 /* Whether the splits of an attention are workgroups of their own; else one walks them. */
 bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op);
 
 /* vk_lower.c, vk_run.c */
+gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv, gm_bucket most,
+                             uint64_t *bytes, gm_err *err);
 gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
                       gm_exec **out, gm_err *err);
 void gm_vk_drop(gm_exec *ex);
