@@ -160,6 +160,121 @@ static void test_bits(void **state)
     gm_model_close(m);
 }
 
+/* ---- a driver that is wrong -------------------------------------------------------------------- */
+
+/* A mock, in the device's table: from the first timed list on a tick is worth less with every submit,
+ * so that the last way is the fastest; and where it is `wrong`, products that are recorded from there on
+ * have half their columns, as if the driver had compiled what was chosen wrongly. lavapipe does not. */
+static struct {
+    gm_backend *be;
+    struct VolkDeviceTable real;
+    bool timed, wrong, is_product;
+} mock;
+
+static VKAPI_ATTR VkResult VKAPI_CALL fake_CreateQueryPool(VkDevice d,
+                                                           const VkQueryPoolCreateInfo *i,
+                                                           const VkAllocationCallbacks *a,
+                                                           VkQueryPool *o)
+{
+    mock.timed = true;
+    return mock.real.vkCreateQueryPool(d, i, a, o);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL fake_QueueSubmit2(VkQueue q, uint32_t n,
+                                                        const VkSubmitInfo2 *i, VkFence f)
+{
+    if (mock.timed) mock.be->dev.timestamp_ns /= 16;
+    return mock.real.vkQueueSubmit2(q, n, i, f);
+}
+
+static VKAPI_ATTR void VKAPI_CALL fake_CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint at,
+                                                       VkPipeline pipeline)
+{
+    const gm_vk_pipes *const pipes = &mock.be->pipes;
+    mock.is_product = false;
+    for (uint32_t i = 0; i < pipes->n; i++)
+        mock.is_product = mock.is_product || (pipes->at[i].pipeline == pipeline &&
+                                              strcmp(pipes->at[i].shader->pipeline, "matmul") == 0);
+    mock.real.vkCmdBindPipeline(c, at, pipeline);
+}
+
+static VKAPI_ATTR void VKAPI_CALL fake_CmdPushConstants(VkCommandBuffer c, VkPipelineLayout l,
+                                                        VkShaderStageFlags stages, uint32_t off,
+                                                        uint32_t size, const void *data)
+{
+    struct gm_vk_matmul push;
+    if (mock.wrong && mock.timed && mock.is_product) {
+        assert_int_equal(size, sizeof push);
+        memcpy(&push, data, sizeof push);
+        push.n_cols /= 2;
+        data = &push;
+    }
+    mock.real.vkCmdPushConstants(c, l, stages, off, size, data);
+}
+
+static void mock_begin(gm_backend *be, bool wrong)
+{
+    mock.be = be;
+    mock.real = be->dev.vk;
+    mock.timed = false;
+    mock.wrong = wrong;
+    be->dev.vk.vkCreateQueryPool = fake_CreateQueryPool;
+    be->dev.vk.vkQueueSubmit2 = fake_QueueSubmit2;
+    be->dev.vk.vkCmdBindPipeline = fake_CmdBindPipeline;
+    be->dev.vk.vkCmdPushConstants = fake_CmdPushConstants;
+}
+
+static int check_row(void *ctx, const gm_tune_row *row)
+{
+    assert_int_equal(row->chosen, *(bool *)ctx ? 0 : row->n_tries - 1);
+    return 0;
+}
+
+static void keep_note(void *ctx, const char *text)
+{
+    snprintf(ctx, 400, "%s", text);
+}
+
+/* The last way is chosen of each where the driver is right, and the usual one where it is not. */
+static void check_driver(const gm_model *m, bool wrong)
+{
+    const uint32_t n_vocab = gm_vocab_len(m->vocab);
+    float *const want = malloc(2 * n_vocab * sizeof *want), *const got = want + n_vocab;
+    char note[400] = "";
+    const gm_tune_how how = {.seconds = 1e9,
+                             .max_ways = 3,
+                             .again = true,
+                             .row = check_row,
+                             .ctx = &wrong,
+                             .note = {keep_note, note}};
+    device d;
+    gm_err err = {0};
+    device_open(&d, m, &(gm_backend_cfg){0});
+    d.loaded.most.rows = 1;
+    run(&d, 1, want, n_vocab);
+    mock_begin(d.be, wrong);
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    d.be->dev.vk = mock.real;
+    assert_int_equal(strstr(note, "for 1 rows gave other bits, and are not used") != NULL, wrong);
+    uint32_t n_changed = 0;
+    for (size_t i = 0; i < d.be->choices.n; i++)
+        n_changed += d.be->choices.at[i].us < d.be->choices.at[i].usual_us;
+    assert_int_equal(n_changed > 0, !wrong);
+    run(&d, 1, got, n_vocab);
+    assert_memory_equal(got, want, n_vocab * sizeof *got);
+    device_close(&d);
+    free(want);
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    gm_model *const m = model_open();
+    check_driver(m, false);
+    check_driver(m, true);
+    gm_model_close(m);
+}
+
 /* ---- what is kept ---------------------------------------------------------------------------- */
 
 static int count_row(void *ctx, const gm_tune_row *row)
@@ -178,11 +293,6 @@ static uint32_t tuned(device *d, gm_tune_how how)
     if (ops->tune(d->be, how.show ? NULL : &d->loaded, &how, &err) != GM_OK)
         fail_msg("%s", err.msg);
     return n;
-}
-
-static void keep_note(void *ctx, const char *text)
-{
-    snprintf(ctx, 400, "%s", text);
 }
 
 static void test_kept(void **state)
@@ -362,8 +472,8 @@ static void test_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),    cmocka_unit_test(test_kept), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_foreign), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_wrong),   cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_cancel), cmocka_unit_test(test_foreign), cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
 }
