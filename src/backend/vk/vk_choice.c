@@ -91,12 +91,18 @@ static const char *line_end(const char *at, const char *end)
     return found ? found : end;
 }
 
+static const char *next_line(const char *at, const char *end)
+{
+    const char *const stop = line_end(at, end);
+    return stop < end ? stop + 1 : end;
+}
+
 void gm_vk_choices_read(gm_backend *be)
 {
     gm_keptfile file = {0};
     gm_vk_kept_read(be, ENDING, &file);
     const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
-    for (; at && at < end; at = line_end(at, end) + 1) {
+    for (; at && at < end; at = next_line(at, end)) {
         gm_vk_choice one = {0};
         /* What has no room is tried again some day. */
         if (take_line(at, line_end(at, end), &one)) gm_vk_choices_put(&be->choices, &one, NULL);
@@ -139,7 +145,7 @@ gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err)
     gm_status status = GM_OK;
     GM_TRY(gm_mapfile_open(&file, path, err));
     const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
-    for (uint32_t n = 1; at && at < end && status == GM_OK; n++, at = line_end(at, end) + 1) {
+    for (uint32_t n = 1; at && at < end && status == GM_OK; n++, at = next_line(at, end)) {
         const char *const stop = line_end(at, end);
         if (stop == at || *at == '#') continue;
         status = be->choices.n < GM_VK_CHOICES
