@@ -172,6 +172,9 @@ typedef struct gm_engine_opts {
     uint32_t untuned; /* 1: a GPU's kernels are the usual ones, and none are tried              */
     uint32_t exact;   /* 1: prompts have the bits that one token after the other has, as they always
                          do but on GPUs with float16 matrices, where it is slower              */
+    const char *choices; /* a file with the kernels of a GPU, in lines as gemmule tune --show prints
+                            them, or NULL: others are then the usual ones, and none are tried  */
+    gm_progress_fn trying; /* while a GPU's kernels are tried, with progress_ctx; NULL: nobody   */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 

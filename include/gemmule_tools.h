@@ -257,7 +257,7 @@ typedef struct gm_tune_opts {
     uint32_t forget;   /* 1: all that was found out before is forgotten first                    */
     int (*row)(void *ctx, const gm_tune_row *row); /* told of each; anything but 0 cancels       */
     void *row_ctx;
-    gm_engine_opts engine; /* progress: of the load, then of sizes of steps                      */
+    gm_engine_opts engine; /* as an engine has them                                              */
 } gm_tune_opts;
 gm_tune_opts gm_tune_opts_default(void);
 

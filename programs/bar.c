@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "bar.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #define BAR_WIDTH  30
 #define LINE_WIDTH 120 /* that is ever drawn */
 #define DRAW_EVERY 0.1 /* seconds */
+
+static atomic_bool on_screen; /* of whichever bar: notes come from any thread */
 
 static double now_s(void)
 {
@@ -32,15 +35,17 @@ static int window_width(void)
 
 static void draw(gm_bar *b, uint64_t done, double now)
 {
-    char bytes[16], speed[16], line[LINE_WIDTH + 1];
+    char bytes[16], speed[16], line[LINE_WIDTH + 1], sizes[40] = "";
     const double share = (double)done / (double)b->total;
     const int filled = (int)(share * BAR_WIDTH);
     b->drawn = true;
     b->drawn_s = now;
-    snprintf(line, sizeof line, "%s [%.*s%*s] %3.0f%% %s %s/s", b->what, filled,
-             "==============================", BAR_WIDTH - filled, "", 100 * share,
-             gm_size_text(done, bytes),
-             gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
+    atomic_store(&on_screen, true);
+    if (!b->no_bytes)
+        snprintf(sizes, sizeof sizes, " %s %s/s", gm_size_text(done, bytes),
+                 gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
+    snprintf(line, sizeof line, "%s [%.*s%*s] %3.0f%%%s", b->what, filled,
+             "==============================", BAR_WIDTH - filled, "", 100 * share, sizes);
     fprintf(stderr, "\r%.*s\033[K", window_width(), line);
 }
 
@@ -60,6 +65,12 @@ void gm_bar_show(gm_bar *b)
 {
     if (b->shown) fprintf(stderr, "\r%.*s ...\033[K", window_width() - 4, b->what);
     b->drawn = b->shown;
+    if (b->shown) atomic_store(&on_screen, true);
+}
+
+void gm_bar_clear(void)
+{
+    if (atomic_exchange(&on_screen, false)) fputs("\r\033[K", stderr);
 }
 
 int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
@@ -72,6 +83,14 @@ int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
     return gm_interrupt_seen();
 }
 
+int gm_bar_tell_tries(void *bar, uint64_t done, uint64_t total)
+{
+    gm_bar *const b = bar;
+    b->what = "trying kernels";
+    b->no_bytes = true;
+    return gm_bar_tell(b, done, total);
+}
+
 double gm_bar_seconds(const gm_bar *b)
 {
     return now_s() - b->start_s;
@@ -79,6 +98,6 @@ double gm_bar_seconds(const gm_bar *b)
 
 bool gm_bar_end(gm_bar *b)
 {
-    if (b->drawn) fputs("\r\033[K", stderr);
+    if (b->drawn) gm_bar_clear();
     return gm_interrupt_release();
 }

@@ -19,6 +19,7 @@ typedef struct gm_bar {
     const char *what; /* stands before the bar */
     bool shown;       /* standard error is a terminal that can show it */
     bool drawn;
+    bool no_bytes; /* what it is told of is counted */
     double start_s, drawn_s;
     uint64_t total; /* as it was told last */
 } gm_bar;
@@ -29,6 +30,11 @@ void gm_bar_begin(gm_bar *b, const char *what);
 void gm_bar_show(gm_bar *b);
 /* A gm_progress_fn. */
 int gm_bar_tell(void *bar, uint64_t done, uint64_t total);
+/* The same of kernels that are tried, which follows a load under the same bar. */
+int gm_bar_tell_tries(void *bar, uint64_t done, uint64_t total);
+/* Erases whichever bar is there before a line is written; the next that it is told of draws it again.
+ * Any thread. */
+void gm_bar_clear(void);
 /* Seconds since it began. */
 double gm_bar_seconds(const gm_bar *b);
 /* Erases the bar; answers whether there was a Ctrl-C. */

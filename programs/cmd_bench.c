@@ -311,6 +311,7 @@ static int run_test(bench *b, const gm_bench_opts *o)
     name_test(o, w.name);
     gm_bench_opts opts = *o;
     opts.engine.progress = tell_load;
+    opts.engine.trying = gm_bar_tell_tries;
     opts.engine.progress_ctx = &bar;
     gm_bar_begin(&bar, w.name);
     gm_bar_show(&bar);

@@ -46,7 +46,8 @@ static const gm_argrow how_rows[] = {
     {.name = "show",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(how_args, show),
-     .help = "print what was found before, and try nothing"},
+     .help = "print what was found before, and try nothing: lines\n"
+             "that --tune FILE of other commands reads"},
     {.name = "reset",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(how_args, reset),
@@ -97,6 +98,15 @@ static void print_row(tune *t, const gm_tune_row *row)
     bar_back(t);
 }
 
+/* As a file has it that --tune reads, with tabs. */
+static void print_kept(tune *t, const gm_tune_row *row)
+{
+    const gm_tune_try *const usual = &row->tries[0], *const kept = &row->tries[row->n_tries - 1];
+    if (!t->headed) gm_out_printf("# product\tkernel\tus\tusual us\n");
+    t->headed = true;
+    gm_out_printf("%s\t%s\t%.3f\t%.3f\n", row->what, kept->kernel, kept->us, usual->us);
+}
+
 static json_t *row_json(const gm_tune_row *row)
 {
     json_t *const tries = gm_need(json_array());
@@ -112,6 +122,8 @@ static int tell_row(void *ctx, const gm_tune_row *row)
     tune *const t = ctx;
     if (t->rows)
         gm_outjson_append(t->rows, row_json(row));
+    else if (t->opts->how.show)
+        print_kept(t, row);
     else
         print_row(t, row);
     return t->interrupted;
@@ -129,8 +141,8 @@ static int end(tune *t, const gm_tune_result *r)
     else if (how->reset)
         gm_out_printf("what was found about %s is forgotten\n", device);
     else
-        gm_out_printf("%" PRIu32 " of %" PRIu32 " products are faster than usual on %s\n",
-                      r->n_changed, r->n, device);
+        gm_out_printf("%s%" PRIu32 " of %" PRIu32 " products are faster than usual on %s\n",
+                      how->show ? "# " : "", r->n_changed, r->n, device);
     return GM_EXIT_OK;
 }
 
@@ -148,13 +160,14 @@ static int tune_model(tune *t)
     }
     o.engine = gm_engine_args_opts(&engine, &t->opts->general);
     o.engine.progress = gm_bar_tell;
+    o.engine.trying = gm_bar_tell_tries;
     o.engine.progress_ctx = &t->bar;
     o.max_ways = (uint32_t)how->ways.whole;
     o.seconds = (uint32_t)how->seconds.whole;
     o.forget = how->reset;
     o.row = tell_row;
     o.row_ctx = t;
-    bar_back(t);
+    gm_bar_begin(&t->bar, "loading");
     const gm_status status = gm_tune_run(t->session.model, &o, &result, &err);
     if (status == GM_OK) return end(t, &result);
     bar_away(t);
@@ -179,18 +192,19 @@ const gm_command gm_cmd_tune = {
     .summary = "find the fastest kernels of a GPU for a model",
     .words = "[-m MODEL]",
     .about =
-        "A product of a model's weights can be computed in many ways that give the same bits: "
-        "other\n"
-        "sizes of workgroups, more of them or more work in each, loads further ahead. This "
-        "measures\n"
-        "them on the GPU, with the model's own weights and every size of step, and keeps what was\n"
-        "fastest for this device, driver and build; run, chat, serve and bench take it from "
-        "there.\n"
+        "A product of a model's weights can be computed in many ways that give the same bits:\n"
+        "other sizes of workgroups, more of them or more work in each, loads further ahead, tiles\n"
+        "of matrices, norms in the same kernel or in one of their own. This measures them on the\n"
+        "GPU, with the model's own weights and every size of step, and keeps what was fastest for\n"
+        "this device, driver and build; run, chat, serve and bench take it from there.\n"
         "\n"
         "The first time that a model is run on a GPU, some of it is done by itself, in a few\n"
-        "seconds; --tune off, of those commands, neither tries nor uses anything of it.",
+        "seconds; --tune off, of those commands, neither tries nor uses anything of it. To decide\n"
+        "yourself, write what --show prints to a file, put another kernel of -v's into a line, "
+        "and\n"
+        "give it to them: --tune FILE.",
     .examples = "gemmule tune --ways 2 --seconds 1\n"
-                "gemmule tune --show\n"
+                "gemmule tune --show >kernels\n"
                 "gemmule tune --reset",
     .groups = groups,
     .opts_size = sizeof(tune_opts),

@@ -78,13 +78,14 @@ const gm_argrow gm_engine_rows[] = {
      .help = "use vector instructions up to these: c (none), avx2\n"
              "or avx512 (default: all that the CPU has)"},
     {.name = "tune",
-     .value = "WHEN",
+     .value = "WHAT",
      .kind = GM_ARG_TEXT,
      .offset = offsetof(gm_engine_args, tune),
-     .choices = (const char *const[]){"auto", "off", NULL},
      .help = "auto: a model's first run on a GPU tries for a few\n"
              "seconds which kernels are fastest, and keeps it; off:\n"
-             "the usual ones (default: auto; see gemmule tune)"},
+             "the usual ones; a file: those that it names, in lines\n"
+             "of gemmule tune --show, else the usual ones (default:\n"
+             "auto)"},
     {.name = "exact",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(gm_engine_args, exact),
@@ -159,6 +160,7 @@ int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
 void gm_session_note(void *ctx, const char *text)
 {
     (void)ctx;
+    gm_bar_clear();
     gm_say_note("%s", text);
 }
 
@@ -173,6 +175,7 @@ gm_engine_opts gm_engine_args_opts(const gm_engine_args *args, const gm_general_
     opts.isa = args->isa;
     opts.exact = args->exact;
     opts.untuned = args->tune && strcmp(args->tune, "off") == 0;
+    if (args->tune && !opts.untuned && strcmp(args->tune, "auto") != 0) opts.choices = args->tune;
     opts.device_dir = gm_userdir_cache();
     opts.note = gm_session_note;
     opts.verbose = general->verbose;
@@ -298,6 +301,7 @@ int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general
     s->opts = gm_engine_args_opts(args, general);
     gm_engine_opts opts = s->opts;
     opts.progress = gm_bar_tell;
+    opts.trying = gm_bar_tell_tries;
     opts.progress_ctx = &bar;
     gm_bar_begin(&bar, "loading");
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);

@@ -38,6 +38,14 @@ gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *e
                    "backend: there is no device %" PRIu32 ": this is the processor", index);
 }
 
+gm_status gm_backend_no_exec_size(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv,
+                                  gm_bucket most, uint64_t *bytes, gm_err *err)
+{
+    (void)be, (void)p, (void)kv, (void)most, (void)err;
+    *bytes = 0;
+    return GM_OK;
+}
+
 void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out)
 {
     (void)be, (void)out;

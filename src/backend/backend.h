@@ -36,10 +36,11 @@ typedef struct gm_backend_cfg {
     const char *isa;           /* the best instruction set to use, by name; NULL: all there are */
     const char *device;        /* by name or index; NULL: the best                           */
     const atomic_int *abandon; /* once not 0, a step may end early with GM_E_CANCEL; or NULL */
-    const char *dir; /* for files that spare the next open some work, or NULL; until close */
-    gm_note note;    /* told of such files that were of no use */
-    bool exact;      /* no kernel whose rows have other bits than those of a step of one row */
-    bool untuned;    /* what was found out by trying is not used */
+    const char *dir;     /* for files that spare the next open some work, or NULL; until close */
+    gm_note note;        /* told of such files that were of no use */
+    bool exact;          /* no kernel whose rows have other bits than those of a step of one row */
+    bool untuned;        /* what was found out by trying is not used */
+    const char *choices; /* a file that says what is used instead, or NULL; until open returns */
 } gm_backend_cfg;
 
 /* Told now and then while weights load, in bytes, the last time with done == total; answers false
@@ -110,7 +111,7 @@ typedef struct gm_tune_how {
     int (*row)(void *ctx, const gm_tune_row *row); /* told of each thing, or NULL; anything but 0
                                                        cancels                            */
     void *ctx;
-    gm_progress progress; /* of sizes of steps */
+    gm_progress progress; /* in pieces of work */
 } gm_tune_how;
 
 /* The most that the device does, measured now: what every speed is printed beside. */
@@ -182,6 +183,10 @@ typedef struct gm_backend_ops {
      * NULL where nothing is to be tried. A device on which nothing can be measured is no failure. */
     gm_status (*tune)(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how, gm_err *err);
 
+    /* Bytes that execs of all sizes of steps up to `most` take together, powers of two and lowered from
+     * the largest on; 0 where they lie in the host's memory. */
+    gm_status (*exec_size_of)(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv,
+                              gm_bucket most, uint64_t *bytes, gm_err *err);
     /* A plan for steps of up to that many rows and outputs. The plan, weights and KV must outlive the exec;
      * kv may be NULL for plans that have no cache and draw nothing. Execs of one backend may share
      * memory: the largest is best lowered first. */
@@ -197,7 +202,10 @@ typedef struct gm_backend_ops {
  * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
 gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
-/* For backends whose kernels have no names; and for those that have nothing to choose from. */
+/* For backends that compute in the host's memory; whose kernels have no names; and that have nothing to
+ * choose from. */
+gm_status gm_backend_no_exec_size(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv,
+                                  gm_bucket most, uint64_t *bytes, gm_err *err);
 void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out);
 gm_status gm_backend_no_tune(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
                              gm_err *err);

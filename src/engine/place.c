@@ -70,6 +70,7 @@ static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, 
                                .dir = o->device_dir,
                                .exact = o->exact,
                                .untuned = o->untuned,
+                               .choices = o->choices,
                                .note = {o->verbose ? o->note : NULL, o->note_ctx}},
                         .kv = {.n_layer = c->n_layer,
                                .layer_class = c->layer_class,
@@ -100,6 +101,12 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
 {
     const gm_engine_opts *const o = ctx;
     return !o->progress || o->progress(o->progress_ctx, done, total) == 0;
+}
+
+static bool tell_trying(void *ctx, uint64_t done, uint64_t total)
+{
+    const gm_engine_opts *const o = ctx;
+    return !o->trying || o->trying(o->progress_ctx, done, total) == 0;
 }
 
 /* What a step's values take at most: a plan's values that are alive together are at most a few of
@@ -159,21 +166,13 @@ typedef struct need {
     uint64_t weights, scratch, kv;
 } need;
 
-/* Steps of every size share the values of the largest, and logits once more, adjusted for the draw, and
- * for each that may be under way. */
-static uint64_t exec_sizes(const gm_plan *p, gm_bucket most, uint32_t n_vocab)
-{
-    return scratch_size(p, most) + (GM_TICKETS + 1ull) * most.outs * n_vocab * sizeof(float);
-}
-
 static gm_status find_need(const gm_runner *r, const gm_model *m, const wish *w, need *n,
                            gm_err *err)
 {
     GM_TRY(r->ops->size_of(r->be, &m->plan.weights, &n->weights, err));
     GM_TRY(r->ops->kv_size_of(&w->cfg.kv, &n->kv, err));
     n->kv += counts_size(w);
-    n->scratch = exec_sizes(w->cfg.plan, w->cfg.most, w->cfg.kv.n_vocab);
-    return GM_OK;
+    return r->ops->exec_size_of(r->be, w->cfg.plan, &w->cfg.kv, w->cfg.most, &n->scratch, err);
 }
 
 /* The longest context, in powers of two, with which one request would have room; 0: none. */
@@ -197,8 +196,9 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
     gm_backend_facts facts;
     need n = {0};
     r->ops->describe(r->be, &facts);
+    if (facts.room == 0) return GM_OK;
     GM_TRY(find_need(r, m, w, &n, err));
-    if (facts.room == 0 || n.weights + n.scratch + n.kv <= facts.room) return GM_OK;
+    if (n.weights + n.scratch + n.kv <= facts.room) return GM_OK;
     const uint32_t ctx = largest_ctx(r, m, *w, facts.room);
     char fits[64] = "not even a short context would fit";
     if (ctx) snprintf(fits, sizeof fits, "one request of %" PRIu32 " tokens would fit", ctx);
@@ -226,7 +226,7 @@ static gm_tune_how first_trial(const gm_runner *r, const gm_engine_opts *o)
 {
     gm_backend_facts facts;
     r->ops->describe(r->be, &facts);
-    if (!facts.is_gpu || !o->device_dir || o->untuned) return (gm_tune_how){0};
+    if (!facts.is_gpu || !o->device_dir || o->untuned || o->choices) return (gm_tune_how){0};
     return (gm_tune_how){
         .seconds = TRIAL_S, .max_ways = TRIAL_WAYS, .note = {o->note, o->note_ctx}};
 }
@@ -245,6 +245,7 @@ static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const c
     gm_runner_cfg cfg = w->cfg;
     gm_backend_facts facts;
     cfg.backend = "vulkan";
+    cfg.be.choices = NULL; /* a file that is wrong is no reason to take the processor */
     if (cfg.be.isa)
         return gm_fail(err, GM_E_UNSUP, 0, "the instructions asked for are the processor's");
     if (cfg.plan->n_taps)
@@ -303,6 +304,7 @@ static gm_status keep_cfg(gm_place *p, const gm_runner_cfg *cfg, gm_err *err)
     } texts[] = {
         {cfg->be.isa, &p->cfg.be.isa},
         {cfg->be.device ? cfg->be.device : facts.device, &p->cfg.be.device},
+        {cfg->be.choices, &p->cfg.be.choices},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i].from)
@@ -336,6 +338,11 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(p->runner.ops->kv_size_of(&w.cfg.kv, &p->kv_size, err));
     GM_TRY(check_kernels(&p->runner, m, &w, err));
     w.cfg.tune = cfg->tune ? *cfg->tune : first_trial(&p->runner, opts);
+    w.cfg.tune.progress = (gm_progress){tell_trying, &listener};
+    if (opts->choices && p->runner.ops->tune == gm_backend_no_tune)
+        gm_note_tell(&(gm_note){opts->note, opts->note_ctx},
+                     "%.200s is not used: the %s backend has no kernels to choose from",
+                     opts->choices, p->runner.ops->name);
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }
 

@@ -25,12 +25,6 @@ static int tell_row(void *ctx, const gm_tune_row *row)
     return t->opts->row ? t->opts->row(t->opts->row_ctx, row) : 0;
 }
 
-static bool tell_progress(void *ctx, uint64_t done, uint64_t total)
-{
-    const gm_engine_opts *const e = ctx;
-    return !e->progress || e->progress(e->progress_ctx, done, total) == 0;
-}
-
 static void take_device(const gm_runner *r, gm_tune_result *out)
 {
     gm_backend_facts facts;
@@ -79,8 +73,7 @@ gm_status gm_tune_run(const gm_model *m, const gm_tune_opts *opts, gm_tune_resul
                              .forget = o.forget,
                              .note = {o.engine.note, o.engine.note_ctx},
                              .row = tell_row,
-                             .ctx = &t,
-                             .progress = {tell_progress, &o.engine}};
+                             .ctx = &t};
     if (!o.engine.backend || strcmp(o.engine.backend, "auto") == 0) o.engine.backend = "vulkan";
     GM_TRY(m ? try_model(m, &o.engine, &how, &full, err) : show(&o.engine, how, &full, err));
     memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);

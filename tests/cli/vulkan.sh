@@ -99,16 +99,40 @@ check "should keep it" test -s "${kept[0]%.pipelines}.tuning"
 n=$(wc -l <"$dir/.out")
 works "${lvp[@]}" "$G" tune --show
 check "should show as many" same "$(wc -l <"$dir/.out")" "$n"
+cp "$dir/.out" "$dir/kernels"
 works "${lvp[@]}" "$G" tune --show --json
 check "should be JSON" out_matches '^\{"device":"llvmpipe[^"]*","n":[0-9]+,"n_changed":[0-9]+,"products":\[\{"product":"q8_0 '
 works "${lvp[@]}" "$G" run --backend vulkan --temp 0 --max-tokens 3 "Once upon"
 tuned=$out
 works "${lvp[@]}" "$G" run --backend vulkan --tune off --temp 0 --max-tokens 3 "Once upon"
 check "should be the same text" out_is "$tuned"
+# What it shows can be given back, and a line that is wrong is named.
+works "${lvp[@]}" "$G" run --backend vulkan --tune "$dir/kernels" --temp 0 --max-tokens 3 "Once upon"
+check "should be the same text" out_is "$tuned"
+printf 'q8_0 64x64, 1 rows\tmatmul:7\n' >>"$dir/kernels"
+refused 1 "/kernels: line $((n + 1)) has a kernel \"matmul:7\", expected one that this device has" \
+    "${lvp[@]}" "$G" run --backend vulkan --tune "$dir/kernels" Hi
+refused 1 "always: cannot be opened: No such file" "${lvp[@]}" "$G" run --backend vulkan --tune always Hi
+works "$G" run --backend cpu --tune "$dir/kernels" "${short[@]}"
+check "should say that it is of no use" err_has "/kernels is not used: the cpu backend has no kernels"
 works "${lvp[@]}" "$G" tune --reset
 check "should forget" test ! -e "${kept[0]%.pipelines}.tuning"
+# Ctrl-C stops it; at a terminal a bar shows how far it is.
+"${lvp[@]}" "$G" tune --ways 2 >"$dir/.out" 2>"$dir/.err" &
+pid=$!
+sleep 2
+while kill -INT $pid 2>/dev/null; do # the first may come before it listens
+    sleep 3
+done
+wait $pid
+rc=$? last="tune, interrupted"
+kept
+check "Ctrl-C ends it" rc_is 130
+check "without a word" err_is ''
+try script -qec "${lvp[*]} '$G' tune --ways 2 --seconds 1" /dev/null
+check "progress at a terminal" out_matches 'trying kernels \[=* *\] +[0-9]+%'
+check "should count no bytes" eval '[[ ! $out =~ "trying kernels ["[^]]*"]"[^%]*"% "[0-9] ]]'
 refused 2 '--show and --reset are two things' "$G" tune --show --reset
-refused 2 '--tune is always, expected one of auto, off' "$G" run --tune always Hi
 refused 1 'vulkan: no device is geforce' "${lvp[@]}" "$G" tune --device geforce
 
 # A step is one submit, and sets nothing up.

@@ -29,7 +29,10 @@ static gm_status vk_open(gm_backend **out, const gm_backend_cfg *cfg, gm_err *er
     GM_TRY_DONE(gm_vk_kept_open(be, cfg, err));
     be->pipes.exact = cfg->exact;
     GM_TRY_DONE(gm_vk_tune(be, cfg->exact, err));
-    if (!cfg->untuned) gm_vk_choices_read(be);
+    if (cfg->choices)
+        GM_TRY_DONE(gm_vk_choices_load(be, cfg->choices, err));
+    else if (!cfg->untuned)
+        gm_vk_choices_read(be);
 done:
     if (status == GM_OK)
         *out = be;
@@ -90,6 +93,7 @@ const gm_backend_ops gm_backend_vulkan = {
     .kv_page_size = gm_vk_kv_page_size,
     .kv_copy = gm_vk_kv_copy,
     .tune = gm_vk_try_plan,
+    .exec_size_of = gm_vk_exec_size_of,
     .lower = gm_vk_lower,
     .drop = gm_vk_drop,
     .run = gm_vk_run,

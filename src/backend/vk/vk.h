@@ -120,7 +120,7 @@ typedef struct gm_vk_grid {
 #define GM_VK_GRIDS       32
 #define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
 #define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
-#define GM_VK_TAIL_ROWS   2 /* most rows whose norms the product's last workgroup does   */
+#define GM_VK_TAIL_ROWS   2 /* most rows whose norms a product's last workgroup usually does */
 #define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes before the ops' constants */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
@@ -229,15 +229,21 @@ typedef struct gm_vk_cut {
     uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
     bool halves;                /* it wants the input as halves.comp makes it             */
+    bool apart;                 /* norms that follow are a kernel of their own            */
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
  * where there is none of that number. Some may be the same. */
-#define GM_VK_TRIES 23
+#define GM_VK_TRIES 24
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);
 void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME]);
+/* What has such a name; false where nothing has. A step's outputs need not be a power of two, which the
+ * name has: from 17 on, and an engine has so many, the ways are the same. */
+bool gm_vk_product_parse(const char *name, gm_vk_product *out);
+bool gm_vk_cut_find(const gm_vk_tuning *t, const gm_vk_product *p, const char *name,
+                    gm_vk_cut *out);
 /* How many workgroups share the blocks of each tile of float16, of which there are so many. */
 uint32_t gm_vk_half_parts(const gm_vk_tuning *t, uint32_t tiles, uint32_t n_blocks);
 /* Rows of an input as float16, and its bytes. */
@@ -255,6 +261,7 @@ typedef enum gm_vk_share {
     GM_VK_SHARE_STEP,
     GM_VK_SHARE_GIVEN,
     GM_VK_SHARE_RESULT,
+    GM_VK_SHARES,
 } gm_vk_share;
 typedef struct gm_vk_shared gm_vk_shared;
 struct gm_vk_shared {
@@ -272,10 +279,14 @@ void gm_vk_share_release(gm_backend *be, gm_vk_buf *b);
 
 /* vk_values.c: finds a place for every value and for scratch; fills ex->values. */
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
+/* The bytes that it would take, of an exec that has nothing yet. */
+gm_status gm_vk_values_size_of(gm_exec *ex, uint64_t *scratch, uint64_t *counters, gm_err *err);
 /* Whether the splits of an attention are workgroups of their own; else one walks them. */
 bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op);
 
 /* vk_lower.c, vk_run.c */
+gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv, gm_bucket most,
+                             uint64_t *bytes, gm_err *err);
 gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
                       gm_exec **out, gm_err *err);
 void gm_vk_drop(gm_exec *ex);

@@ -3,6 +3,7 @@
  * names nothing here any more is never found, so nothing of a file is trusted to be a constant of a
  * kernel; what is looked for is what this build could try. */
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,27 +55,46 @@ void gm_vk_choices_write(gm_backend *be)
     gm_strbuf_deinit(&text);
 }
 
-/* Copies up to the next of `end`, and answers what is behind it; NULL where it does not fit. */
-static const char *take_field(const char *at, const char *all_end, char end, char *to, size_t cap)
+/* Copies up to the next tab, or the line's end, and goes behind it; false where nothing is there, or
+ * too much. */
+static bool take_field(const char **at, const char *end, char *to, size_t cap)
 {
-    const char *const stop = memchr(at, end, (size_t)(all_end - at));
-    if (!stop || (size_t)(stop - at) >= cap) return NULL;
-    memcpy(to, at, (size_t)(stop - at));
-    to[stop - at] = '\0';
-    return stop + 1;
+    const char *const tab = memchr(*at, '\t', (size_t)(end - *at));
+    const size_t len = (size_t)((tab ? tab : end) - *at);
+    if (len == 0 || len >= cap) return false;
+    memcpy(to, *at, len);
+    to[len] = '\0';
+    *at += len + (tab != NULL);
+    return true;
 }
 
-static const char *take_line(const char *at, const char *end, gm_vk_choice *c)
+static bool take_time(const char **at, const char *end, double *us)
 {
-    char us[32], usual[32];
-    at = take_field(at, end, '\t', c->what, sizeof c->what);
-    if (at) at = take_field(at, end, '\t', c->way, sizeof c->way);
-    if (at) at = take_field(at, end, '\t', us, sizeof us);
-    if (at) at = take_field(at, end, '\n', usual, sizeof usual);
-    if (!at) return NULL;
-    c->us = strtod(us, NULL);
-    c->usual_us = strtod(usual, NULL);
-    return at;
+    char text[32], *rest = text;
+    if (!take_field(at, end, text, sizeof text)) return false;
+    *us = strtod(text, &rest);
+    return *rest == '\0' && isfinite(*us) && *us >= 0;
+}
+
+/* Times may be missing: they are for people. */
+static bool take_line(const char *at, const char *end, gm_vk_choice *c)
+{
+    return take_field(&at, end, c->what, sizeof c->what) &&
+           take_field(&at, end, c->way, sizeof c->way) &&
+           (at == end || (take_time(&at, end, &c->us) && take_time(&at, end, &c->usual_us))) &&
+           at == end;
+}
+
+static const char *line_end(const char *at, const char *end)
+{
+    const char *const found = memchr(at, '\n', (size_t)(end - at));
+    return found ? found : end;
+}
+
+static const char *next_line(const char *at, const char *end)
+{
+    const char *const stop = line_end(at, end);
+    return stop < end ? stop + 1 : end;
 }
 
 void gm_vk_choices_read(gm_backend *be)
@@ -82,11 +102,58 @@ void gm_vk_choices_read(gm_backend *be)
     gm_keptfile file = {0};
     gm_vk_kept_read(be, ENDING, &file);
     const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
-    while (at && at < end) {
+    for (; at && at < end; at = next_line(at, end)) {
         gm_vk_choice one = {0};
-        at = take_line(at, end, &one);
         /* What has no room is tried again some day. */
-        if (at && gm_vk_choices_put(&be->choices, &one, NULL) != GM_OK) at = NULL;
+        if (take_line(at, line_end(at, end), &one)) gm_vk_choices_put(&be->choices, &one, NULL);
     }
     gm_keptfile_close(&file);
+}
+
+/* ---- somebody's file: the same lines ----------------------------------------------------------- */
+
+static gm_status take_choice(gm_backend *be, const char *at, const char *end, gm_err *err)
+{
+    gm_vk_tuning all = be->tuning;
+    gm_vk_choice one = {0};
+    gm_vk_product p;
+    gm_vk_cut cut;
+    char usual[GM_VK_NAME];
+    all.half_from = UINT32_MAX; /* what --exact would use is a way, too */
+    if (!take_line(at, end, &one))
+        return gm_fail(err, GM_E_FORMAT, 0,
+                       "is \"%.*s\", expected a product, a tab and a kernel, as gemmule tune "
+                       "--show has them",
+                       (int)(end - at > 40 ? 40 : end - at), at);
+    if (!gm_vk_product_parse(one.what, &p))
+        return gm_fail(err, GM_E_FORMAT, 0,
+                       "has a product \"%.60s\", expected one like \"q4_0 640x1024, 1 rows\"",
+                       one.what);
+    if (gm_vk_cut_find(&all, &p, one.way, &cut)) return gm_vk_choices_put(&be->choices, &one, err);
+    gm_vk_cut_product(&all, &p, &cut);
+    gm_vk_cut_name(&cut, usual);
+    return gm_fail(err, GM_E_FORMAT, 0,
+                   "has a kernel \"%.40s\", expected one that this device has for such a product, "
+                   "like %.60s",
+                   one.way, usual);
+}
+
+gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err)
+{
+    gm_mapfile file = {0};
+    gm_err why = {0};
+    gm_status status = GM_OK;
+    GM_TRY(gm_mapfile_open(&file, path, err));
+    const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
+    for (uint32_t n = 1; at && at < end && status == GM_OK; n++, at = next_line(at, end)) {
+        const char *const stop = line_end(at, end);
+        if (stop == at || *at == '#') continue;
+        status = be->choices.n < GM_VK_CHOICES
+                     ? take_choice(be, at, stop, &why)
+                     : gm_fail(&why, GM_E_FORMAT, 0, "is one more than the %d that are possible",
+                               GM_VK_CHOICES);
+        if (status != GM_OK) gm_fail(err, status, 0, "%s: line %" PRIu32 " %s", path, n, why.msg);
+    }
+    gm_mapfile_close(&file);
+    return status;
 }

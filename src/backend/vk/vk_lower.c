@@ -35,6 +35,7 @@ typedef struct lowering {
     uint32_t which; /* slice */
     gm_vk_list *list;
     uint32_t n_grids;
+    uint32_t tried; /* whose norms come next, where a product is tried with norms apart, or 0 */
     gm_err *err;
 } lowering;
 
@@ -46,6 +47,7 @@ typedef struct draft {
     uint32_t spec[GM_VK_SPECS];
     uint32_t rows, columns; /* of a product, that a workgroup takes */
     bool halves;            /* whether it wants its input so        */
+    bool apart;             /* whether it leaves norms to others    */
     gm_vk_dispatch d;
 } draft;
 
@@ -215,6 +217,8 @@ static gm_status lower_norms(lowering *l, const norms *n)
     const gm_op *const first = n->add ? n->add : n->next;
     const gm_val x = n->pick ? n->pick->in[0] : first->in[0], out = first->out;
     draft t = draft_of("norm", GM_VK_NO_TYPE);
+    t.d.tried = l->tried;
+    l->tried = 0;
     struct gm_vk_norm push = {
         .head = step_at(l, 0),
         .outs = step_at(l, l->ex->outs_off),
@@ -316,6 +320,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     t.rows = cut.rows;
     t.columns = cut.columns;
     t.halves = cut.halves;
+    t.apart = cut.apart;
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -388,8 +393,9 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
 }
 
 /* Up to three products of one input with weights of one type, side by side in a dispatch; what
- * follows a single one may be done by its last workgroup. */
-static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after)
+ * follows a single one may be done by its last workgroup, and *apart says that it is not. */
+static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after,
+                                bool *apart)
 {
     struct gm_vk_matmul push;
     draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]],
@@ -404,7 +410,9 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
         if (i + 1 < n) push.wg_end[i] = wgs;
         touches_value(l, &t, ops[i].out, true);
     }
-    if (after) {
+    if (after) *apart = t.apart;
+    if (after && t.apart) l->tried = t.d.tried;
+    if (after && !t.apart) {
         struct gm_vk_norms told;
         GM_TRY(tell_norms(l, &t, after->add->in[0], after, &told));
         push.norms = keep(l, ops, &told, sizeof told);
@@ -422,7 +430,7 @@ static gm_status lower_siblings(lowering *l, const gm_op *ops, uint32_t n)
         for (end = first + 1; end < n; end++) {
             if (l->p->weights.at[ops[end].weight[0]].type != type) break;
         }
-        GM_TRY(lower_products(l, ops + first, end - first, NULL));
+        GM_TRY(lower_products(l, ops + first, end - first, NULL, NULL));
     }
     return GM_OK;
 }
@@ -710,7 +718,7 @@ static gm_status lower_op(lowering *l, const gm_op *op)
     case GM_OP_INPUT_GIVEN: return lower_input(l, op);
     case GM_OP_NORM: return lower_norms(l, &(norms){.next = op});
     case GM_OP_NORM_ADD: return lower_norms(l, &(norms){.add = op});
-    case GM_OP_MATMUL: return lower_products(l, op, 1, NULL);
+    case GM_OP_MATMUL: return lower_products(l, op, 1, NULL, NULL);
     case GM_OP_NORM_ROPE: return lower_heads(l, &(heads){.q = op});
     case GM_OP_CACHE: return lower_heads(l, &(heads){.cache = op});
     case GM_OP_ATTEND: return lower_attend(l, op, NULL);
@@ -737,12 +745,13 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
 {
     const gm_opkind second = left > 1 ? ops[1].kind : 0;
     if (ops[0].kind == GM_OP_MATMUL && second == GM_OP_NORM_ADD && ops[1].in[1] == ops[0].out &&
-        rows_of(l, ops[0].out) <= GM_VK_TAIL_ROWS &&
         l->p->vals[ops[0].out].cols % GM_VK_BLOCK == 0) {
         const bool next = left > 2 && ops[2].kind == GM_OP_NORM && ops[2].in[0] == ops[1].out;
         const norms after = {&ops[1], next ? &ops[2] : NULL, NULL};
-        *taken = next ? 3 : 2;
-        return lower_products(l, ops, 1, &after);
+        bool apart = false;
+        GM_TRY(lower_products(l, ops, 1, &after, &apart));
+        *taken = apart ? 1 : next ? 3 : 2;
+        return apart && l->ex->values[ops->out].q ? lower_round(l, ops->out) : GM_OK;
     }
     *taken = 2;
     if (ops[0].kind == GM_OP_NORM_ADD && second == GM_OP_NORM && ops[1].in[0] == ops[0].out)
@@ -770,7 +779,12 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
 
 gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err)
 {
-    lowering l = {ex, ex->plan, &ex->slice[slice], slice, list, 0, err};
+    lowering l = {.ex = ex,
+                  .p = ex->plan,
+                  .slice = &ex->slice[slice],
+                  .which = slice,
+                  .list = list,
+                  .err = err};
     if (ex->kv) GM_TRY(lower_apply(&l));
     for (size_t g = 0; g < ex->plan->n_groups; g++) {
         const gm_group *const group = &ex->plan->groups[g];

@@ -46,15 +46,56 @@ static void measure(gm_exec *ex)
     ex->hidden_off = ex->logits_off + aligned(4ull * ex->bucket.outs * ex->n_vocab);
 }
 
+/* Of what a step has for itself. */
+static void slice_sizes(const gm_exec *ex, uint64_t size[GM_VK_SHARES])
+{
+    size[GM_VK_SHARE_STEP] = ex->masks_off + 4ull * ex->max_masks * ex->mask_words;
+    size[GM_VK_SHARE_GIVEN] = 4ull * ex->bucket.rows * ex->given_cols;
+    size[GM_VK_SHARE_RESULT] = ex->hidden_off + 4ull * ex->bucket.outs * ex->hidden_cols;
+}
+
 static gm_status alloc_slice(gm_exec *ex, uint32_t i, gm_err *err)
 {
     gm_vk_slice *const s = &ex->slice[i];
-    const uint64_t step = ex->masks_off + 4ull * ex->max_masks * ex->mask_words;
-    const uint64_t given = 4ull * ex->bucket.rows * ex->given_cols;
-    const uint64_t result = ex->hidden_off + 4ull * ex->bucket.outs * ex->hidden_cols;
-    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_STEP, i, step, &s->step, err));
-    GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_GIVEN, i, given, &s->given, err));
-    return gm_vk_share_take(ex->be, GM_VK_SHARE_RESULT, i, result, &s->result, err);
+    gm_vk_buf *const to[GM_VK_SHARES] = {NULL, &s->step, &s->given, &s->result};
+    uint64_t size[GM_VK_SHARES];
+    slice_sizes(ex, size);
+    for (gm_vk_share k = GM_VK_SHARE_STEP; k < GM_VK_SHARES; k++)
+        GM_TRY(gm_vk_share_take(ex->be, k, i, size[k], to[k], err));
+    return GM_OK;
+}
+
+static uint64_t constants_size(const gm_exec *ex)
+{
+    return GM_VK_TURNS_SIZE + (uint64_t)ex->plan->n_ops * GM_VK_PUSH;
+}
+
+/* A size shares what a larger one has; where it needs more (attention's splits, of up to 64 rows), it
+ * has that beside. */
+gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv, gm_bucket most,
+                             uint64_t *bytes, gm_err *err)
+{
+    gm_kvmem mem = {.slots = {.desc = *kv}};
+    uint64_t had[GM_VK_SHARES] = {0};
+    uint32_t rows = 1;
+    *bytes = 0;
+    while (rows <= most.rows / 2)
+        rows *= 2;
+    for (; rows; rows /= 2) {
+        const gm_bucket bucket = {rows, rows < most.outs ? rows : most.outs};
+        gm_exec ex = {.be = be, .kv = &mem, .plan = p, .bucket = bucket};
+        uint64_t size[GM_VK_SHARES], counters = 0;
+        measure(&ex);
+        slice_sizes(&ex, size);
+        GM_TRY(gm_vk_values_size_of(&ex, &size[GM_VK_SHARE_VALUES], &counters, err));
+        for (gm_vk_share k = 0; k < GM_VK_SHARES; k++) {
+            if (size[k] <= had[k]) continue;
+            *bytes += size[k] * (k == GM_VK_SHARE_VALUES ? 1 : GM_TICKETS);
+            had[k] = size[k];
+        }
+        *bytes += counters + constants_size(&ex);
+    }
+    return GM_OK;
 }
 
 static uint32_t cut(const gm_exec *ex, const gm_vk_list *list, size_t ends[GM_VK_PIECES])
@@ -104,8 +145,8 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->top, (size_t)ex->bucket.outs * GM_TOP_MAX, sizeof *ex->top, "results",
                         err));
     GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
-    const uint64_t constants = GM_VK_TURNS_SIZE + (uint64_t)ex->plan->n_ops * GM_VK_PUSH;
-    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->constants, constants, GM_VK_STEP, "constants", err));
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->constants, constants_size(ex), GM_VK_STEP,
+                           "constants", err));
     GM_TRY(gm_vk_values_place(ex, err));
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, i, err));

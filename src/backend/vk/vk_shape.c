@@ -11,8 +11,11 @@
  * What a lane has on its way is registers too. A Radeon 780M holds 8 waves if a lane has 64 of them,
  * which leaves 20 for it, and needs 5 KB on their way in each unit: 8 waves have 16. */
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "backend/vk/vk.h"
 
@@ -151,7 +154,20 @@ static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
     return p->n_blocks && p->columns / p->planes >= t->half_from;
 }
 
-void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+/* Its norms are done by its last workgroup, or else by a kernel of their own. */
+static bool by_tail(const gm_vk_product *p)
+{
+    return p->after == GM_VK_AFTER_NORM && p->columns / p->planes <= GM_VK_TAIL_ROWS;
+}
+
+static gm_vk_product without_norms(const gm_vk_product *p)
+{
+    gm_vk_product alone = *p;
+    alone.after = alone.n_normed = 0;
+    return alone;
+}
+
+static void cut_usual(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     *out = (gm_vk_cut){0};
     if (by_halves(t, p)) {
@@ -165,6 +181,14 @@ void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut 
     if (cut_tiles(t, p, out)) return;
     const shape s = usual_shape(t, p);
     cut_groups(p, &s, out);
+}
+
+void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+{
+    const gm_vk_product alone = without_norms(p);
+    const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
+    cut_usual(t, apart ? &alone : p, out);
+    out->apart = apart;
 }
 
 /* ---- other ways ------------------------------------------------------------------------------ */
@@ -197,7 +221,9 @@ static const change changes[] = {
 static const tiling tilings[] = {{2, 1, 1}, {2, 2, 1}, {4, 1, 1}, {4, 2, 2}, {4, 1, 2}, {4, 2, 1}};
 #define N_TILES (sizeof tilings / sizeof *tilings)
 
-_Static_assert(1 + N_CHANGES + N_TILES + 1 == GM_VK_TRIES, "vk.h counts them");
+#define N_OTHERS (uint32_t)(N_CHANGES + N_TILES + 1) /* and groups, for what goes by tiles */
+
+_Static_assert(2 + N_OTHERS == GM_VK_TRIES, "vk.h counts them");
 
 static uint32_t times(uint32_t n, int8_t power)
 {
@@ -245,21 +271,51 @@ static bool cut_other_tiling(const gm_vk_tuning *t, const gm_vk_product *p, uint
     return cut_tiling(t, p, cut, out);
 }
 
-bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+/* Norms where they usually are. Of a product by tiles other tiles come first, then groups. */
+static bool cut_alike(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
 {
-    gm_vk_cut_product(t, p, out);
-    if (i == 0) return true;
-    if (!p->n_blocks || by_halves(t, p)) return false;
-    if (--i < N_CHANGES) return p->columns < t->tile_from && cut_changed(t, p, &changes[i], out);
-    i -= (uint32_t)N_CHANGES;
-    if (i < N_TILES) return cut_other_tiling(t, p, i, out);
     gm_vk_tuning by_groups = *t;
     by_groups.tile_from = UINT32_MAX;
-    gm_vk_cut_product(&by_groups, p, out);
+    cut_usual(t, p, out);
+    if (i == 0) return true;
+    if (!p->n_blocks || by_halves(t, p)) return false;
+    i = (i - 1 + (cut_tiles(t, p, out) ? (uint32_t)N_CHANGES : 0)) % N_OTHERS;
+    if (i < N_CHANGES) return cut_changed(t, p, &changes[i], out);
+    i -= (uint32_t)N_CHANGES;
+    if (i < N_TILES) return cut_other_tiling(t, p, i, out);
+    cut_usual(&by_groups, p, out);
+    return true;
+}
+
+/* Norms where they usually are not. */
+static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+{
+    const gm_vk_product alone = without_norms(p);
+    const shape s = usual_shape(t, p);
+    const bool apart = by_tail(p);
+    if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || (!apart && !suits(t, p, &s))) return false;
+    if (apart)
+        cut_usual(t, &alone, out);
+    else
+        cut_groups(p, &s, out);
+    out->apart = apart;
+    return true;
+}
+
+bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+{
+    const gm_vk_product alone = without_norms(p);
+    const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
+    *out = (gm_vk_cut){0};
+    if (i == 1) return cut_norms(t, p, out);
+    if (!cut_alike(t, apart ? &alone : p, i ? i - 1 : 0, out)) return false;
+    out->apart = apart;
     return true;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
+
+static const char *const after_names[] = {"", ", gate and up", ", then norms"};
 
 /* Sizes of steps are powers of two, and as many outputs as may be wanted are named by the next. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME])
@@ -267,10 +323,55 @@ void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME])
     uint32_t rows = 1;
     while (rows < p->columns / p->planes)
         rows *= 2;
-    static const char *const after[] = {"", ", gate and up", ", then norms"};
     snprintf(name, GM_VK_NAME, "%s %" PRIu32 "x%" PRIu32 "%s, %" PRIu32 " rows%s",
-             gm_qtype_name(p->type), p->n_rows, p->n_blocks * GM_VK_BLOCK, after[p->after], rows,
-             p->planes > 1 ? " twice" : "");
+             gm_qtype_name(p->type), p->n_rows, p->n_blocks * GM_VK_BLOCK, after_names[p->after],
+             rows, p->planes > 1 ? " twice" : "");
+}
+
+static bool take_text(const char **at, const char *text)
+{
+    const size_t len = strlen(text);
+    if (strncmp(*at, text, len) != 0) return false;
+    *at += len;
+    return true;
+}
+
+static bool take_number(const char **at, uint32_t *out)
+{
+    char *end = NULL;
+    if (!isdigit((unsigned char)**at)) return false;
+    const unsigned long n = strtoul(*at, &end, 10);
+    *at = end;
+    *out = (uint32_t)n;
+    return n <= 1u << 30;
+}
+
+/* The name that it gets says whether it was all there. */
+bool gm_vk_product_parse(const char *name, gm_vk_product *out)
+{
+    const char *at = strchr(name, ' ');
+    const gm_qtype_info *const type =
+        at ? gm_qtype_find_name((gm_str){name, (size_t)(at - name)}) : NULL;
+    uint32_t n_rows = 0, n_cols = 0, after = 0, rows = 0;
+    char again[GM_VK_NAME];
+    if (!type || !take_text(&at, " ") || !take_number(&at, &n_rows) || !take_text(&at, "x") ||
+        !take_number(&at, &n_cols))
+        return false;
+    for (uint32_t i = 1; i < sizeof after_names / sizeof *after_names; i++)
+        after = take_text(&at, after_names[i]) ? i : after;
+    if (!take_text(&at, ", ") || !take_number(&at, &rows) || !take_text(&at, " rows")) return false;
+    const uint32_t planes = take_text(&at, " twice") ? 2 : 1;
+    *out = (gm_vk_product){.columns = rows * planes,
+                           .planes = planes,
+                           .n_blocks = n_cols / GM_VK_BLOCK,
+                           .words = gm_vk_block_words(type->id),
+                           .two_scales = gm_vk_two_scales(type->id),
+                           .after = after,
+                           .n_normed = after == GM_VK_AFTER_NORM ? n_rows : 0,
+                           .type = type->id,
+                           .n_rows = n_rows};
+    gm_vk_product_name(out, again);
+    return strcmp(again, name) == 0;
 }
 
 void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME])
@@ -282,6 +383,17 @@ void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME])
     for (uint32_t i = 0; i < n_spec && len < GM_VK_NAME; i++)
         len += snprintf(name + len, (size_t)(GM_VK_NAME - len), "%c%" PRIu32, i ? ',' : ':',
                         cut->spec[i]);
+}
+
+bool gm_vk_cut_find(const gm_vk_tuning *t, const gm_vk_product *p, const char *name, gm_vk_cut *out)
+{
+    char one[GM_VK_NAME];
+    for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
+        if (!gm_vk_cut_try(t, p, i, out)) continue;
+        gm_vk_cut_name(out, one);
+        if (strcmp(one, name) == 0) return true;
+    }
+    return false;
 }
 
 /* Twice as many workgroups as the device holds, or a little less: a wave that is not full costs as

@@ -42,9 +42,17 @@ struct gm_vk_trial {
     subject at[SUBJECTS];
     uint32_t n, turn; /* turn: the way that is listed now */
     uint32_t max_ways;
-    bool again;
+    bool again, chosen; /* chosen: the best ways are listed, to be looked at */
 };
 typedef struct gm_vk_trial trial;
+
+/* All sizes of steps. */
+typedef struct pass {
+    const gm_tune_how *how;
+    double warm_s; /* left before times count */
+    uint32_t done, total;
+} pass;
+#define PIECES (ROUNDS + 3) /* that a size is told of as: lowered, compiled, rounds, looked at */
 
 /* ---- what lowering asks ---------------------------------------------------------------------- */
 
@@ -67,41 +75,38 @@ static void find_ways(const trial *t, const gm_vk_tuning *tuning, subject *s)
     }
 }
 
-static void cut_chosen(const gm_backend *be, const gm_vk_product *p, const gm_vk_choice *chosen,
-                       gm_vk_cut *out)
+static subject *find_subject(const gm_backend *be, const gm_vk_product *p,
+                             const char what[GM_VK_NAME])
 {
-    char name[GM_VK_NAME];
-    for (uint32_t i = 0; chosen && i < GM_VK_TRIES; i++) {
-        if (!gm_vk_cut_try(&be->tuning, p, i, out)) continue;
-        gm_vk_cut_name(out, name);
-        if (strcmp(name, chosen->way) == 0) return;
-    }
-    gm_vk_cut_product(&be->tuning, p, out);
+    trial *const t = be->trial;
+    uint32_t i = 0;
+    while (i < t->n && strcmp(t->at[i].what, what) != 0)
+        i++;
+    if (i < t->n) return &t->at[i];
+    if (i == SUBJECTS || t->chosen) return NULL;
+    subject *const s = &t->at[t->n++];
+    *s = (subject){.product = *p};
+    memcpy(s->what, what, GM_VK_NAME);
+    find_ways(t, &be->tuning, s);
+    return s;
 }
 
 uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
 {
     trial *const t = be->trial;
     char what[GM_VK_NAME];
-    uint32_t i = 0;
     gm_vk_product_name(p, what);
-    const gm_vk_choice *const chosen = gm_vk_choices_find(&be->choices, what);
-    cut_chosen(be, p, chosen, out);
-    if (!t || (chosen && (!t->again || chosen->pass == be->choices.pass))) return 0;
-    while (i < t->n && strcmp(t->at[i].what, what) != 0)
-        i++;
-    if (i == SUBJECTS) return 0;
-    subject *const s = &t->at[i];
-    if (i == t->n) {
-        *s = (subject){.product = *p};
-        memcpy(s->what, what, sizeof what);
-        find_ways(t, &be->tuning, s);
-        t->n++;
-    }
-    if (t->turn >= s->n_ways || s->n_ways < 2 || s->n_run == EACH) return 0;
+    const gm_vk_choice *const known = gm_vk_choices_find(&be->choices, what);
+    if (!known || !gm_vk_cut_find(&be->tuning, p, known->way, out))
+        gm_vk_cut_product(&be->tuning, p, out);
+    if (!t || (known && (!t->again || known->pass == be->choices.pass))) return 0;
+    subject *const s = find_subject(be, p, what);
+    if (!s) return 0;
+    if (t->chosen) *out = s->ways[s->best];
+    if (t->chosen || t->turn >= s->n_ways || s->n_ways < 2 || s->n_run == EACH) return 0;
     s->n_run++;
     *out = s->ways[t->turn];
-    return i + 1;
+    return (uint32_t)(s - t->at) + 1;
 }
 
 /* ---- one size of step ------------------------------------------------------------------------ */
@@ -110,6 +115,7 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
 typedef struct turn {
     gm_vk_list list;
     gm_vk_timed timed;
+    uint32_t n_run[SUBJECTS]; /* products; norms of theirs are more dispatches */
 } turn;
 
 /* Only what is tried, one after the other; grids are those of a full step. */
@@ -122,8 +128,8 @@ static void keep_tried(const gm_exec *ex, gm_vk_list *list)
         if (d->indirect >= 0) {
             const gm_vk_grid *const g = &ex->grids[d->indirect];
             d->indirect = -1;
-            d->grid[0] = g->x;
-            d->grid[1] = (ex->bucket.outs + g->per - 1) / g->per;
+            d->grid[0] = g->kind == GM_VK_DYN_OUT_X ? ex->bucket.outs : g->x;
+            d->grid[1] = g->per ? (ex->bucket.outs + g->per - 1) / g->per : 1;
         }
         d->barrier = true;
         list->at[n++] = *d;
@@ -137,6 +143,8 @@ static gm_status list_turn(gm_exec *ex, trial *t, uint32_t i, turn *out, gm_err 
     for (uint32_t k = 0; k < t->n; k++)
         t->at[k].n_run = 0;
     GM_TRY(gm_vk_list_plan(ex, 0, &out->list, err));
+    for (uint32_t k = 0; k < t->n; k++)
+        out->n_run[k] = t->at[k].n_run;
     keep_tried(ex, &out->list);
     return GM_OK;
 }
@@ -146,29 +154,41 @@ static void note_times(const gm_exec *ex, trial *t, uint32_t i, const turn *from
     double sums[SUBJECTS] = {0};
     for (size_t k = 0; k < from->list.n; k++)
         sums[from->list.at[k].tried - 1] += gm_vk_timed_us(&from->timed, ex, k);
-    uint32_t n_run[SUBJECTS] = {0};
-    for (size_t k = 0; k < from->list.n; k++)
-        n_run[from->list.at[k].tried - 1]++;
     for (uint32_t k = 0; k < t->n; k++) {
-        if (n_run[k]) t->at[k].us[i] = fmin(t->at[k].us[i], sums[k] / n_run[k]);
+        if (from->n_run[k]) t->at[k].us[i] = fmin(t->at[k].us[i], sums[k] / from->n_run[k]);
     }
 }
 
-static gm_status run_turns(gm_exec *ex, trial *t, turn *turns, uint32_t n, double *warm,
-                           gm_err *err)
+static gm_status cancelled(gm_err *err)
+{
+    return gm_fail(err, GM_E_CANCEL, 0, "trying kernels was cancelled");
+}
+
+/* Some more of the pass is done. */
+static gm_status tell_done(pass *p, uint32_t pieces, gm_err *err)
+{
+    const gm_progress *const to = &p->how->progress;
+    p->done += pieces;
+    return to->tell && !to->tell(to->ctx, p->done, p->total) ? cancelled(err) : GM_OK;
+}
+
+static gm_status run_turns(gm_exec *ex, trial *t, turn *turns, uint32_t n, pass *p, gm_err *err)
 {
     const double start = gm_clock_s();
-    while (gm_clock_s() - start < *warm)
+    while (gm_clock_s() - start < p->warm_s) {
         GM_TRY(gm_vk_timed_run(&turns[0].timed, ex, err));
-    *warm = 0;
+        GM_TRY(tell_done(p, 0, err));
+    }
+    p->warm_s = 0;
     for (uint32_t i = 0; i < n * ROUNDS; i++) {
         GM_TRY(gm_vk_timed_run(&turns[i % n].timed, ex, err));
         note_times(ex, t, i % n, &turns[i % n]);
+        GM_TRY(tell_done(p, i % n == n - 1, err));
     }
     return GM_OK;
 }
 
-static gm_status time_ways(gm_exec *ex, trial *t, double *warm, gm_err *err)
+static gm_status time_ways(gm_exec *ex, trial *t, pass *p, gm_err *err)
 {
     const struct gm_vk_head head = {.n_rows = ex->bucket.rows, .n_outs = ex->bucket.outs};
     turn turns[GM_VK_TRIES] = {0};
@@ -179,9 +199,10 @@ static gm_status time_ways(gm_exec *ex, trial *t, double *warm, gm_err *err)
         GM_TRY_DONE(list_turn(ex, t, n, &turns[n], err));
     while (turns[n].list.n && ++n < GM_VK_TRIES);
     GM_TRY_DONE(gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err));
+    GM_TRY_DONE(tell_done(p, 1, err));
     for (uint32_t i = 0; i < n; i++)
         GM_TRY_DONE(gm_vk_timed_open(&turns[i].timed, ex, &turns[i].list, err));
-    if (n) GM_TRY_DONE(run_turns(ex, t, turns, n, warm, err));
+    if (n) GM_TRY_DONE(run_turns(ex, t, turns, n, p, err));
 done:
     for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
         gm_vk_timed_close(&turns[i].timed, ex);
@@ -240,11 +261,6 @@ static gm_status hash_logits(gm_exec *ex, uint64_t *hash, gm_err *err)
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-static gm_status cancelled(gm_err *err)
-{
-    return gm_fail(err, GM_E_CANCEL, 0, "trying kernels was cancelled");
-}
-
 static gm_status tell_row(const gm_tune_how *how, const gm_tune_row *row, gm_err *err)
 {
     return how->row && how->row(how->ctx, row) ? cancelled(err) : GM_OK;
@@ -291,10 +307,24 @@ static gm_status tell_rows(const trial *t, const gm_tune_how *how, gm_err *err)
     return GM_OK;
 }
 
+/* The logits of a step in which all is done in the best way. */
+static gm_status hash_chosen(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, trial *t,
+                             uint64_t *hash, gm_err *err)
+{
+    gm_exec *ex = NULL;
+    t->chosen = true;
+    be->trial = t;
+    gm_status status = gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err);
+    be->trial = NULL;
+    if (status == GM_OK) status = hash_logits(ex, hash, err);
+    gm_vk_drop(ex);
+    return status;
+}
+
 /* What is chosen has to give the bits that the usual ways give, with the driver that is here: one that
- * compiles a kernel wrongly would be fast, too. */
+ * compiles a kernel wrongly would be fast, too. Nothing is kept before that is seen. */
 static gm_status choose(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, trial *t,
-                        uint64_t usual, const gm_tune_how *how, gm_err *err)
+                        uint64_t usual, const pass *p, gm_err *err)
 {
     uint64_t chosen = usual;
     bool changed = false;
@@ -302,42 +332,39 @@ static gm_status choose(gm_backend *be, const gm_tune_model *m, gm_bucket bucket
         find_best(&t->at[i]);
         changed = changed || t->at[i].best;
     }
-    GM_TRY(put_choices(be, t, err));
-    if (changed) {
-        gm_exec *ex = NULL;
-        gm_status status = gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err);
-        if (status == GM_OK) status = hash_logits(ex, &chosen, err);
-        gm_vk_drop(ex);
-        GM_TRY(status);
+    if (changed) GM_TRY(hash_chosen(be, m, bucket, t, &chosen, err));
+    if (chosen != usual) {
+        gm_note_tell(&p->how->note,
+                     "kernels that were tried on %s for %" PRIu32
+                     " rows gave other bits, and are not used",
+                     be->dev.props.deviceName, bucket.rows);
+        for (uint32_t i = 0; i < t->n; i++)
+            t->at[i].best = 0;
     }
-    if (chosen == usual) return GM_OK;
-    gm_note_tell(&how->note,
-                 "kernels that were tried on %s for %" PRIu32
-                 " rows gave other bits, and are not used",
-                 be->dev.props.deviceName, bucket.rows);
-    for (uint32_t i = 0; i < t->n; i++)
-        t->at[i].best = 0;
     return put_choices(be, t, err);
 }
 
-static gm_status try_size(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
-                          gm_bucket bucket, double *warm, gm_err *err)
+static gm_status try_size(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, pass *p,
+                          gm_err *err)
 {
+    const uint32_t end = p->done + PIECES;
     trial *t = NULL;
     gm_exec *ex = NULL;
     uint64_t usual = 0;
     gm_status status = GM_OK;
     GM_TRY(gm_mem_alloc(&t, 1, sizeof *t, "trials", err));
-    t->again = how->again;
-    t->max_ways = how->max_ways ? how->max_ways : GM_VK_TRIES;
+    t->again = p->how->again;
+    t->max_ways = p->how->max_ways ? p->how->max_ways : GM_VK_TRIES;
     GM_TRY_DONE(gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err));
     GM_TRY_DONE(hash_logits(ex, &usual, err));
+    GM_TRY_DONE(tell_done(p, 1, err));
     be->trial = t;
-    status = time_ways(ex, t, warm, err);
+    status = time_ways(ex, t, p, err);
     be->trial = NULL;
     GM_TRY_DONE(status);
-    GM_TRY_DONE(choose(be, m, bucket, t, usual, how, err));
-    GM_TRY_DONE(tell_rows(t, how, err));
+    GM_TRY_DONE(choose(be, m, bucket, t, usual, p, err));
+    GM_TRY_DONE(tell_rows(t, p->how, err));
+    GM_TRY_DONE(tell_done(p, end - p->done, err));
 done:
     gm_vk_drop(ex);
     gm_mem_free(t);
@@ -353,7 +380,8 @@ static gm_bucket bucket_of(const gm_tune_model *m, uint32_t rows)
  * so that the next start need not look. */
 static void name_all(const gm_tune_model *m, uint32_t n_sizes, char name[GM_VK_NAME])
 {
-    uint64_t hash = n_sizes;
+    const uint32_t known[] = {n_sizes, GM_VK_TRIES};
+    uint64_t hash = gm_hash(known, sizeof known, 0);
     for (size_t i = 0; i < m->plan->n_ops; i++) {
         const gm_op *const op = &m->plan->ops[i];
         for (uint32_t k = 0; k < gm_op_products(op); k++) {
@@ -386,7 +414,7 @@ static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune
     const double end = gm_clock_s() + how->seconds;
     const uint32_t n = count_sizes(be, m);
     gm_vk_choice all = {.way = ALL_TRIED};
-    double warm = cpu ? 0 : WARM_S;
+    pass p = {.how = how, .warm_s = cpu ? 0 : WARM_S, .total = n * PIECES};
     name_all(m, n, all.what);
     be->choices.pass++;
     if (!how->again && gm_vk_choices_find(&be->choices, all.what)) return GM_OK;
@@ -395,9 +423,7 @@ static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune
                      be->dev.props.deviceName);
     for (uint32_t i = 0; i < n; i++) {
         if (gm_clock_s() > end) return GM_OK;
-        GM_TRY(try_size(be, m, how, bucket_of(m, 1u << i), &warm, err));
-        if (how->progress.tell && !how->progress.tell(how->progress.ctx, i + 1, n))
-            return cancelled(err);
+        GM_TRY(try_size(be, m, bucket_of(m, 1u << i), &p, err));
     }
     return gm_vk_choices_put(&be->choices, &all, err);
 }
@@ -422,7 +448,8 @@ gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_h
     if (m && how->seconds > 0 && be->dev.timestamp_ns > 0) {
         gm_err why = {0};
         const gm_status status = try_sizes(be, m, how, &why);
-        gm_vk_choices_write(be); /* what was found before it was cancelled, too */
+        if (be->choices.n)
+            gm_vk_choices_write(be); /* sizes that were done before it was cancelled, too */
         const bool fatal = how->again || status == GM_E_LOST || status == GM_E_CANCEL;
         if (status != GM_OK && fatal) return gm_fail(err, status, why.os, "%s", why.msg);
         if (status != GM_OK) gm_note_tell(&how->note, "kernels were not tried: %s", why.msg);

@@ -24,6 +24,9 @@ typedef struct gm_vk_choices {
     uint32_t pass; /* that puts choices now */
 } gm_vk_choices;
 void gm_vk_choices_read(gm_backend *be);
+/* The same lines from somebody's own file. One that is no line, or names what this device does not
+ * have, is refused (GM_E_FORMAT). */
+gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err);
 void gm_vk_choices_write(gm_backend *be);
 void gm_vk_choices_forget(gm_backend *be); /* and their file */
 const gm_vk_choice *gm_vk_choices_find(const gm_vk_choices *c, const char *what);

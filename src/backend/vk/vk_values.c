@@ -199,7 +199,8 @@ static void relocate(uint64_t base, uint64_t *at)
     if (*at) *at += base - 1;
 }
 
-static gm_status place_all(placer *pl, gm_err *err)
+/* Offsets of everything; nothing is allocated on the device. */
+static gm_status find_places(placer *pl, gm_err *err)
 {
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
@@ -210,7 +211,14 @@ static gm_status place_all(placer *pl, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->values, p->n_vals, sizeof *ex->values, "values", err));
     find_wants(pl);
     GM_TRY(place_scratch(pl, err)); /* first, and never given back */
-    GM_TRY(place_groups(pl, err));
+    return place_groups(pl, err);
+}
+
+static gm_status place_all(placer *pl, gm_err *err)
+{
+    gm_exec *const ex = pl->ex;
+    const gm_plan *const p = ex->plan;
+    GM_TRY(find_places(pl, err));
     GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_VALUES, 0, pl->end, &ex->scratch, err));
     GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->counters, pl->arrived, GM_VK_LOCAL, "counters", err));
     GM_TRY(gm_vk_fill_now(&ex->be->dev, &ex->counters, 0, err));
@@ -229,14 +237,31 @@ static gm_status place_all(placer *pl, gm_err *err)
     return GM_OK;
 }
 
+static void placer_deinit(placer *pl)
+{
+    gm_mem_free(pl->blocks);
+    gm_mem_free(pl->group_of);
+    gm_mem_free(pl->last);
+    gm_mem_free(pl->f32);
+    gm_mem_free(pl->n_int8);
+}
+
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err)
 {
     placer pl = {.ex = ex};
     const gm_status status = place_all(&pl, err);
-    gm_mem_free(pl.blocks);
-    gm_mem_free(pl.group_of);
-    gm_mem_free(pl.last);
-    gm_mem_free(pl.f32);
-    gm_mem_free(pl.n_int8);
+    placer_deinit(&pl);
+    return status;
+}
+
+gm_status gm_vk_values_size_of(gm_exec *ex, uint64_t *scratch, uint64_t *counters, gm_err *err)
+{
+    placer pl = {.ex = ex};
+    const gm_status status = find_places(&pl, err);
+    *scratch = pl.end;
+    *counters = pl.arrived;
+    placer_deinit(&pl);
+    gm_mem_free(ex->values);
+    ex->values = NULL;
     return status;
 }

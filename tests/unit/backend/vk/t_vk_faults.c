@@ -17,8 +17,11 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/backends.h"
 #include "backend/vk/vk.h"
@@ -567,6 +570,47 @@ static void a_choice_survives(void **state)
     }
 }
 
+/* The first run of a model on a GPU (which lavapipe says here that it is) tries kernels, tells of it,
+ * and can be cancelled there: all is given back and nothing is kept. */
+static int cancel_trying(void *ctx, uint64_t done, uint64_t total)
+{
+    ++*(uint32_t *)ctx;
+    assert_in_range(done, 1, total - 1);
+    return 1;
+}
+
+static void a_first_run_is_cancelled(void **state)
+{
+    (void)state;
+    uint32_t n = 0;
+    char dir[300];
+    gm_err err = {0};
+    gm_engine *engine = NULL;
+    gm_engine_opts opts = gm_engine_opts_default();
+    snprintf(dir, sizeof dir, "%s.dir", tiny_path("first"));
+    opts.device_dir = dir;
+    opts.trying = cancel_trying;
+    opts.progress_ctx = &n;
+    mock_begin(0, VK_SUCCESS);
+    mock.lies[0] = &is_gpu;
+    assert_int_equal(gm_engine_open(&engine, model, &opts, &err), GM_E_CANCEL);
+    assert_string_equal(err.msg, "trying kernels was cancelled");
+    assert_null(engine);
+    assert_int_equal(n, 1);
+    all_is_given_back();
+
+    DIR *const d = opendir(dir);
+    assert_non_null(d);
+    for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
+        char path[600];
+        assert_null(strstr(e->d_name, ".tuning"));
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static int setup(void **state)
 {
     gm_err err = {0};
@@ -592,6 +636,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_device_is_lost),       cmocka_unit_test(there_is_no_vulkan),
         cmocka_unit_test(each_thing_is_missing),    cmocka_unit_test(no_extension_is_told_of),
         cmocka_unit_test(kernels_do_nothing),       cmocka_unit_test(a_choice_survives),
+        cmocka_unit_test(a_first_run_is_cancelled),
     };
     return cmocka_run_group_tests_name("t_vk_faults", tests, setup, teardown);
 }

@@ -16,6 +16,7 @@
 
 #include "backend/backends.h"
 #include "backend/vk/vk.h"
+#include "base/mem.h"
 #include "fixtures/chance.h"
 #include "fixtures/forward.h"
 #include "fixtures/tinymodel.h"
@@ -561,6 +562,77 @@ static void test_barriers(void **state)
     gm_model_close(s.model);
 }
 
+/* ---- what is taken ----------------------------------------------------------------------------- */
+
+static uint64_t size_of(device *d, const scene *s, gm_bucket most)
+{
+    gm_err err = {0};
+    uint64_t bytes = 0;
+    if (gm_backend_vulkan.exec_size_of(d->be, &s->model->plan, &d->kv->slots.desc, most, &bytes,
+                                       &err) != GM_OK)
+        fail_msg("%s", err.msg);
+    return bytes;
+}
+
+/* Values of all sizes of steps to 512 rows, whose kernels may be none of this device's. */
+static uint64_t place_values(device *d, const scene *s, gm_bucket most)
+{
+    enum { SIZES = 10 };
+    gm_exec ex[SIZES] = {0};
+    gm_err err = {0};
+    const uint64_t before = held(d);
+    for (uint32_t i = SIZES; i-- > 0;) {
+        const uint32_t rows = 1u << i, outs = rows < most.outs ? rows : most.outs;
+        ex[i] =
+            (gm_exec){.be = d->be, .kv = d->kv, .plan = &s->model->plan, .bucket = {rows, outs}};
+        if (gm_vk_values_place(&ex[i], &err) != GM_OK) fail_msg("%s", err.msg);
+    }
+    const uint64_t taken = held(d) - before;
+    for (uint32_t i = 0; i < SIZES; i++) {
+        gm_vk_share_release(d->be, &ex[i].scratch);
+        gm_vk_buf_free(&d->be->dev, &ex[i].counters);
+        gm_mem_free(ex[i].values);
+    }
+    return taken;
+}
+
+/* What is asked for beforehand is what is taken: here, and with the parts of a prompt's sums that a
+ * card with matrices of float16 has. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    const gm_bucket few = {16, 5}, many = {512, 17};
+    scene s;
+    device d;
+    gm_err err = {0};
+    gm_exec *ex[5] = {0};
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, 1);
+    gm_backend_vulkan.drop(d.ex);
+    d.ex = NULL;
+    const uint64_t before = held(&d);
+    for (uint32_t i = 5; i-- > 0;) {
+        const uint32_t rows = 1u << i;
+        const gm_bucket bucket = {rows, rows < few.outs ? rows : few.outs};
+        if (gm_backend_vulkan.lower(d.be, d.w, d.kv, &s.model->plan, bucket, &ex[i], &err) != GM_OK)
+            fail_msg("%s", err.msg);
+    }
+    assert_int_equal(held(&d) - before, size_of(&d, &s, few));
+    for (uint32_t i = 0; i < 5; i++)
+        gm_backend_vulkan.drop(ex[i]);
+
+    d.be->tuning.half_from = 65;
+    const uint64_t whole = size_of(&d, &s, many);
+    assert_true(place_values(&d, &s, many) <= whole);
+    d.be->tuning.half_tiles = 256;
+    const uint64_t in_parts = size_of(&d, &s, many);
+    assert_true(in_parts >= whole + 2 * 256 * GM_VK_HALF_PART);
+    assert_true(place_values(&d, &s, many) <= in_parts);
+    assert_true(place_values(&d, &s, many) > whole);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
 int main(int argc, char **argv)
 {
     all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
@@ -570,6 +642,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_caches),      cmocka_unit_test(test_types),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

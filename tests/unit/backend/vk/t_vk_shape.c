@@ -18,6 +18,8 @@ static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
 {
     const uint32_t *const s = cut->spec, rows = cut->rows, columns = cut->columns;
     const bool gate = p->after == GM_VK_AFTER_GELU;
+    assert_int_equal(s[GM_VK_MM_AFTER], cut->apart ? 0 : p->after);
+    assert_true(!cut->apart || p->after == GM_VK_AFTER_NORM);
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
     assert_int_equal(16 % s[GM_VK_MM_ROWS], 0); /* a group's rows lie in one band */
     assert_int_equal(s[GM_VK_MM_COLS] % p->planes, 0);
@@ -26,7 +28,7 @@ static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
     if (gate) assert_int_equal(rows % GM_VK_BLOCK, 0);
     if (gate) assert_int_equal(s[GM_VK_MM_TILE], rows * columns);
     /* The last workgroup of a row of workgroups does the norms: there is one row of them. */
-    if (p->after == GM_VK_AFTER_NORM) assert_true(columns >= p->columns / p->planes);
+    if (p->after == GM_VK_AFTER_NORM && !cut->apart) assert_true(columns >= p->columns / p->planes);
     /* No more columns than there are, once a workgroup has more than eight. */
     assert_true(columns < 2 * (p->columns / p->planes) || columns <= 8);
     const uint32_t in_shared = s[GM_VK_MM_COLS] * s[GM_VK_MM_COL_GROUPS] * s[GM_VK_MM_BLOCKS] * 40;
@@ -52,7 +54,6 @@ static void test_shapes(void **state)
         assert_int_equal(words > 0, gm_qtype_at(i)->unpack != NULL);
         for (uint32_t rows = 1; rows <= 512; rows++) {
             for (uint32_t after = 0; after <= GM_VK_AFTER_NORM; after++) {
-                if (after == GM_VK_AFTER_NORM && rows > GM_VK_TAIL_ROWS) continue;
                 gm_vk_product p = {
                     .columns = rows, .planes = 1, .n_blocks = 33, .words = words, .after = after};
                 if (!words) p.n_blocks = 0;
@@ -96,6 +97,16 @@ static void test_tiles(void **state)
                 assert_int_equal(cut.columns % 8, 0);
             }
             if (p.after) assert_int_equal(cut.rows % GM_VK_BLOCK, 0);
+            /* Whatever is usual, both are tried, to 64 rows. */
+            uint32_t n_tiles = 0, n_groups = 0;
+            for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
+                if (!gm_vk_cut_try(&t, &p, i, &cut) || cut.halves) continue;
+                const bool groups = strcmp(cut.pipeline, "matmul") == 0;
+                if (groups) check_cut(&p, &cut);
+                ++*(groups ? &n_groups : &n_tiles);
+            }
+            assert_int_equal(n_groups > 1, columns < t.half_from);
+            assert_int_equal(n_tiles > 1, columns < t.half_from && p.columns > 1);
         }
     }
 }

@@ -72,8 +72,8 @@ static void device_close(device *d)
     ops->close(d->be);
 }
 
-/* Logits of the last of ROWS tokens. */
-static void run(device *d, float *logits, uint32_t n_vocab)
+/* Logits of the last of so many tokens. */
+static void run(device *d, uint32_t rows, float *logits, uint32_t n_vocab)
 {
     const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
     const gm_step_limits limits = {
@@ -87,14 +87,14 @@ static void run(device *d, float *logits, uint32_t n_vocab)
     gm_step_put_set(step, 0, &greedy, NULL, 0);
     for (uint32_t class = 0; class < GM_CLASSES; class ++)
         gm_step_put_edit(step, &(gm_page_edit){0, class, 0, 0});
-    gm_step_put_seg(step, &(gm_step_seg){0, 0, ROWS});
-    for (uint32_t i = 0; i < ROWS; i++)
+    gm_step_put_seg(step, &(gm_step_seg){0, 0, rows});
+    for (uint32_t i = 0; i < rows; i++)
         gm_step_put_row(step,
                         &(gm_step_row){.kind = GM_ROW_ID, .src = 7 + i, .pos = i, .last = {i, i}});
     gm_step_put_out(step,
-                    &(gm_step_out){.row = ROWS - 1, .want = GM_WANT_LOGITS, .mask = GM_NO_MASK});
-    if (ops->lower(d->be, d->loaded.w, d->loaded.kv, d->loaded.plan, d->loaded.most, &ex, &err) !=
-            GM_OK ||
+                    &(gm_step_out){.row = rows - 1, .want = GM_WANT_LOGITS, .mask = GM_NO_MASK});
+    if (ops->lower(d->be, d->loaded.w, d->loaded.kv, d->loaded.plan, (gm_bucket){rows, 1}, &ex,
+                   &err) != GM_OK ||
         ops->run(ex, step, &t, &err) != GM_OK || ops->wait(d->be, t, &r, &err) != GM_OK)
         fail_msg("%s", err.msg);
     memcpy(logits, r.out[0].logits, n_vocab * sizeof *logits);
@@ -130,13 +130,15 @@ static void test_bits(void **state)
     (void)state;
     gm_model *const m = model_open();
     const uint32_t n_vocab = gm_vocab_len(m->vocab);
-    float *const want = malloc(2 * n_vocab * sizeof *want), *const got = want + n_vocab;
+    static const uint32_t sizes[] = {1, ROWS}; /* norms are usually done by a product, and apart */
+    float *const want = malloc(3 * n_vocab * sizeof *want), *const got = want + 2 * n_vocab;
     notes *const n = calloc(1, sizeof *n);
     device d;
     gm_err err = {0};
     uint32_t most = 0;
     device_open(&d, m, &(gm_backend_cfg){0});
-    run(&d, want, n_vocab);
+    for (uint32_t k = 0; k < 2; k++)
+        run(&d, sizes[k], want + k * n_vocab, n_vocab);
     const gm_tune_how how = {.seconds = 1e9, .max_ways = 5, .row = note_row, .ctx = n};
     if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
     assert_true(n->n >= 9); /* five products of one row, and of more; some share a name */
@@ -146,13 +148,130 @@ static void test_bits(void **state)
             const gm_vk_choice *const one = &n->at[k][i < n->n_ways[k] ? i : 0];
             assert_int_equal(gm_vk_choices_put(&d.be->choices, one, NULL), GM_OK);
         }
-        run(&d, got, n_vocab);
-        assert_memory_equal(got, want, n_vocab * sizeof *got);
+        for (uint32_t k = 0; k < 2; k++) {
+            run(&d, sizes[k], got, n_vocab);
+            assert_memory_equal(got, want + k * n_vocab, n_vocab * sizeof *got);
+        }
     }
     assert_int_equal(most, 5);
     device_close(&d);
     free(n);
     free(want);
+    gm_model_close(m);
+}
+
+/* ---- a driver that is wrong -------------------------------------------------------------------- */
+
+/* A mock, in the device's table: from the first timed list on a tick is worth less with every submit,
+ * so that the last way is the fastest; and where it is `wrong`, products that are recorded from there on
+ * have half their columns, as if the driver had compiled what was chosen wrongly. lavapipe does not. */
+static struct {
+    gm_backend *be;
+    struct VolkDeviceTable real;
+    bool timed, wrong, is_product;
+} mock;
+
+static VKAPI_ATTR VkResult VKAPI_CALL fake_CreateQueryPool(VkDevice d,
+                                                           const VkQueryPoolCreateInfo *i,
+                                                           const VkAllocationCallbacks *a,
+                                                           VkQueryPool *o)
+{
+    mock.timed = true;
+    return mock.real.vkCreateQueryPool(d, i, a, o);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL fake_QueueSubmit2(VkQueue q, uint32_t n,
+                                                        const VkSubmitInfo2 *i, VkFence f)
+{
+    if (mock.timed) mock.be->dev.timestamp_ns /= 16;
+    return mock.real.vkQueueSubmit2(q, n, i, f);
+}
+
+static VKAPI_ATTR void VKAPI_CALL fake_CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint at,
+                                                       VkPipeline pipeline)
+{
+    const gm_vk_pipes *const pipes = &mock.be->pipes;
+    mock.is_product = false;
+    for (uint32_t i = 0; i < pipes->n; i++)
+        mock.is_product = mock.is_product || (pipes->at[i].pipeline == pipeline &&
+                                              strcmp(pipes->at[i].shader->pipeline, "matmul") == 0);
+    mock.real.vkCmdBindPipeline(c, at, pipeline);
+}
+
+static VKAPI_ATTR void VKAPI_CALL fake_CmdPushConstants(VkCommandBuffer c, VkPipelineLayout l,
+                                                        VkShaderStageFlags stages, uint32_t off,
+                                                        uint32_t size, const void *data)
+{
+    struct gm_vk_matmul push;
+    if (mock.wrong && mock.timed && mock.is_product) {
+        assert_int_equal(size, sizeof push);
+        memcpy(&push, data, sizeof push);
+        push.n_cols /= 2;
+        data = &push;
+    }
+    mock.real.vkCmdPushConstants(c, l, stages, off, size, data);
+}
+
+static void mock_begin(gm_backend *be, bool wrong)
+{
+    mock.be = be;
+    mock.real = be->dev.vk;
+    mock.timed = false;
+    mock.wrong = wrong;
+    be->dev.vk.vkCreateQueryPool = fake_CreateQueryPool;
+    be->dev.vk.vkQueueSubmit2 = fake_QueueSubmit2;
+    be->dev.vk.vkCmdBindPipeline = fake_CmdBindPipeline;
+    be->dev.vk.vkCmdPushConstants = fake_CmdPushConstants;
+}
+
+static int check_row(void *ctx, const gm_tune_row *row)
+{
+    assert_int_equal(row->chosen, *(bool *)ctx ? 0 : row->n_tries - 1);
+    return 0;
+}
+
+static void keep_note(void *ctx, const char *text)
+{
+    snprintf(ctx, 400, "%s", text);
+}
+
+/* The last way is chosen of each where the driver is right, and the usual one where it is not. */
+static void check_driver(const gm_model *m, bool wrong)
+{
+    const uint32_t n_vocab = gm_vocab_len(m->vocab);
+    float *const want = malloc(2 * n_vocab * sizeof *want), *const got = want + n_vocab;
+    char note[400] = "";
+    const gm_tune_how how = {.seconds = 1e9,
+                             .max_ways = 3,
+                             .again = true,
+                             .row = check_row,
+                             .ctx = &wrong,
+                             .note = {keep_note, note}};
+    device d;
+    gm_err err = {0};
+    device_open(&d, m, &(gm_backend_cfg){0});
+    d.loaded.most.rows = 1;
+    run(&d, 1, want, n_vocab);
+    mock_begin(d.be, wrong);
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    d.be->dev.vk = mock.real;
+    assert_int_equal(strstr(note, "for 1 rows gave other bits, and are not used") != NULL, wrong);
+    uint32_t n_changed = 0;
+    for (size_t i = 0; i < d.be->choices.n; i++)
+        n_changed += d.be->choices.at[i].us < d.be->choices.at[i].usual_us;
+    assert_int_equal(n_changed > 0, !wrong);
+    run(&d, 1, got, n_vocab);
+    assert_memory_equal(got, want, n_vocab * sizeof *got);
+    device_close(&d);
+    free(want);
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    gm_model *const m = model_open();
+    check_driver(m, false);
+    check_driver(m, true);
     gm_model_close(m);
 }
 
@@ -174,11 +293,6 @@ static uint32_t tuned(device *d, gm_tune_how how)
     if (ops->tune(d->be, how.show ? NULL : &d->loaded, &how, &err) != GM_OK)
         fail_msg("%s", err.msg);
     return n;
-}
-
-static void keep_note(void *ctx, const char *text)
-{
-    snprintf(ctx, 400, "%s", text);
 }
 
 static void test_kept(void **state)
@@ -230,6 +344,37 @@ static void test_kept(void **state)
     gm_model_close(m);
 }
 
+static bool cancel_later(void *ctx, uint64_t done, uint64_t total)
+{
+    assert_true(done <= total);
+    return (*(uint32_t *)ctx)-- > 0;
+}
+
+/* Cancelled anywhere within a size of step, which tells that it has lowered, that it has compiled, and
+ * of every run of its two ways, nothing of it is kept. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    gm_model *const m = model_open();
+    gm_err err = {0};
+    uint32_t left = 0;
+    const gm_tune_how how = {.seconds = 1e9, .max_ways = 2, .progress = {cancel_later, &left}};
+    device d;
+    device_open(&d, m, &(gm_backend_cfg){0});
+    d.loaded.most.rows = 1;
+    for (uint32_t n = 0; n < 2 + 2 * 5; n++) {
+        left = n;
+        assert_int_equal(ops->tune(d.be, &d.loaded, &how, &err), GM_E_CANCEL);
+        assert_string_equal(err.msg, "trying kernels was cancelled");
+        assert_int_equal(d.be->choices.n, 0);
+    }
+    left = UINT32_MAX;
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_true(d.be->choices.n > 0);
+    device_close(&d);
+    gm_model_close(m);
+}
+
 /* Names of ways that this build does not have, and a list that is full. */
 static void test_foreign(void **state)
 {
@@ -259,12 +404,76 @@ static void test_foreign(void **state)
     gm_mem_free(be.choices.at);
 }
 
+/* ---- somebody's file --------------------------------------------------------------------------- */
+
+static gm_status open_with(gm_backend **be, const char *path, const char *text, gm_err *err)
+{
+    FILE *const f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+    return ops->open(be, &(gm_backend_cfg){.choices = path}, err);
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } wrong[] = {
+        {"nonsense\n", "line 1 is \"nonsense\", expected a product, a tab and a kernel"},
+        {"# one\n\nq4_0 64x64, 1 rows\t\n", "line 3 is \"q4_0 64x64, 1 rows"},
+        {"q4_0 64x64, 1 rows\tmatmul:1\tsoon\t1\n", "line 1 is "},
+        {"q4_0 64x64, 1 rows\tmatmul:1\t1\t1\t1\n", "line 1 is "},
+        {"q4_0 64x64, 1 rows\tmatmul:1\t-1\t1\n", "line 1 is "},
+        {"q4_0 64x64, 3 rows\tmatmul:1\n", "line 1 has a product \"q4_0 64x64, 3 rows\", expected"},
+        {"q4_9 64x64, 1 rows\tmatmul:1\n", "line 1 has a product"},
+        {"q4_0 64x64, 4294967297 rows\tmatmul:1\n", "line 1 has a product"},
+        {"q4_0 64x64, 1 rows \tmatmul:1\n", "line 1 has a product"},
+        {"q4_0 64x64, 1 rows\tmatmul:64,1\n",
+         "line 1 has a kernel \"matmul:64,1\", expected one that this device has for such a "
+         "product, like matmul:128,1,1,"},
+    };
+    const char *const path = tiny_path("kernels");
+    char line[4 * GM_VK_NAME], usual[GM_VK_NAME], way[GM_VK_NAME];
+    gm_backend *be = NULL;
+    gm_err err = {0};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(open_with(&be, path, wrong[i].text, &err), GM_E_FORMAT);
+        assert_null(be);
+        if (!strstr(err.msg, wrong[i].said) || strncmp(err.msg, path, strlen(path)) != 0)
+            fail_msg("%s, expected %s", err.msg, wrong[i].said);
+    }
+    assert_int_equal(ops->open(&be, &(gm_backend_cfg){.choices = "/nowhere"}, &err), GM_E_IO);
+
+    /* Another way than the usual one, without an end of line, is what the product gets. */
+    static const char what[] = "q4_0 64x64, gate and up, 2 rows";
+    gm_vk_product p;
+    gm_vk_cut cut;
+    assert_int_equal(open_with(&be, path, "# nothing\n", &err), GM_OK);
+    assert_true(gm_vk_product_parse(what, &p));
+    uint32_t i = 1;
+    while (!gm_vk_cut_try(&be->tuning, &p, i, &cut))
+        i++;
+    gm_vk_cut_name(&cut, way);
+    assert_int_equal(gm_vk_trial_cut(be, &p, &cut), 0);
+    gm_vk_cut_name(&cut, usual);
+    assert_string_not_equal(usual, way);
+    ops->close(be);
+    snprintf(line, sizeof line, "%s\t%s", what, way);
+    if (open_with(&be, path, line, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_int_equal(gm_vk_trial_cut(be, &p, &cut), 0);
+    gm_vk_cut_name(&cut, usual);
+    assert_string_equal(usual, way);
+    ops->close(be);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_wrong),   cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_cancel), cmocka_unit_test(test_foreign), cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
 }
