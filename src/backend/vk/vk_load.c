@@ -133,6 +133,7 @@ typedef struct loader {
     pthread_cond_t moved;     /* a part was, to its next state, or loading has failed */
     _Atomic gm_status status; /* not GM_OK: everybody leaves */
     gm_err err;
+    gm_load_times spent; /* shares: seconds of all workers */
 } loader;
 
 /* Where the rows of the last piece go: their place on the device, or one in the stage, from which they
@@ -233,43 +234,60 @@ static void send_part(loader *l, part *p)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* Asks the device, with the lock, which is free meanwhile. */
+static void await_device(loader *l, part *p)
+{
+    gm_err err = {0};
+    p->state = AWAITED;
+    pthread_mutex_unlock(&l->lock);
+    const gm_status status = gm_vk_wait(&l->w->be->dev, p->value, &err);
+    pthread_mutex_lock(&l->lock);
+    if (status == GM_OK) p->state = FETCHED;
+    announce(l, status, &err);
+}
+
 /* Waits until the device has fetched a part, or loading has failed. One worker asks the device, the
  * others wait for that one: drivers spin. */
-static void await_part(loader *l, part *p)
+static void await_part(loader *l, part *p, gm_load_times *spent)
 {
     if (p->state == FETCHED) return;
+    double since = gm_clock_s();
     pthread_mutex_lock(&l->lock);
     while (p->state != FETCHED && l->status == GM_OK) {
-        if (p->state != SENT) {
+        const uint32_t state = p->state;
+        if (state == SENT)
+            await_device(l, p);
+        else
             pthread_cond_wait(&l->moved, &l->lock);
-            continue;
-        }
-        gm_err err = {0};
-        p->state = AWAITED;
-        pthread_mutex_unlock(&l->lock);
-        const gm_status status = gm_vk_wait(&l->w->be->dev, p->value, &err);
-        pthread_mutex_lock(&l->lock);
-        if (status == GM_OK) p->state = FETCHED;
-        announce(l, status, &err);
+        const double now = gm_clock_s();
+        *(state == FILLING ? &spent->others : &spent->bus) += now - since;
+        since = now;
     }
     pthread_mutex_unlock(&l->lock);
 }
 
-static void do_task(loader *l, const piece *p, uint32_t task)
+/* Every other task is timed: a read of the clock for each. */
+static void ask_for_pages(const piece *p, uint64_t first, uint64_t n, bool timed, double *seconds)
+{
+    const uint64_t row_size = gm_tensor_row_size(p->t);
+    const double start = timed ? gm_clock_s() : 0;
+    gm_mapfile_fetch(p->t->data + (p->first + first) * row_size, n * row_size);
+    if (timed) *seconds += 2 * (gm_clock_s() - start);
+}
+
+static void do_task(loader *l, const piece *p, uint32_t task, gm_load_times *spent)
 {
     const uint64_t first = (uint64_t)(task - p->task_first) * p->task_rows;
     const uint64_t n = p->n - first < p->task_rows ? p->n - first : p->task_rows;
     part *const in = &l->parts[p->part];
     uint8_t *to[GM_VK_PLANES];
-    const uint64_t row_size = gm_tensor_row_size(p->t);
-    if (l->w->tensors.mapped)
-        gm_mapfile_fetch(p->t->data + (p->first + first) * row_size, n * row_size);
-    if (l->stage.map && p->part >= PARTS) await_part(l, in - PARTS);
+    if (l->w->tensors.mapped) ask_for_pages(p, first, n, task % 2 == 0, &spent->pages);
+    if (l->stage.map && p->part >= PARTS) await_part(l, in - PARTS, spent);
     if (l->status != GM_OK) return;
     for (int k = 0; k < GM_VK_PLANES; k++)
         to[k] = p->to[k] ? p->to[k] + first * p->row_size[k] : NULL;
     gm_vk_pack_rows(p->t, p->first + first, n, to);
-    l->done += n * row_size;
+    l->done += n * gm_tensor_row_size(p->t);
     if (atomic_fetch_sub(&in->n_left, 1) == 1 && l->stage.map) send_part(l, in);
 }
 
@@ -288,22 +306,38 @@ static void tell(loader *l, uint64_t done)
 static void work(void *ctx, uint32_t index)
 {
     loader *const l = ctx;
+    const double start = gm_clock_s();
     const piece *p = l->pieces;
+    gm_load_times spent = {0};
     for (uint32_t task; l->status == GM_OK && gm_tasks_take(&l->tasks, l->n_tasks, 1, &task);) {
         while (task >= p->task_end)
             p++;
-        do_task(l, p, task);
+        do_task(l, p, task, &spent);
         const uint64_t done = l->done;
         if (index == 0 && done < l->total) tell(l, done);
     }
+    pthread_mutex_lock(&l->lock);
+    l->spent.layout += gm_clock_s() - start - spent.pages - spent.others - spent.bus;
+    l->spent.pages += spent.pages;
+    l->spent.others += spent.others;
+    l->spent.bus += spent.bus;
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* Lays everything out, and waits until it is where it belongs. */
 static gm_status stream(loader *l, gm_err *err)
 {
     gm_backend *const be = l->w->be;
+    gm_load_times *const spent = &l->spent;
+    const double n = gm_workers_n(be->workers), start = gm_clock_s();
     gm_workers_run(be->workers, work, l);
+    const double end = gm_clock_s();
     if (l->status == GM_OK) GM_TRY(gm_vk_wait(&be->dev, be->dev.n_submits, err));
+    const double now = gm_clock_s(), all = n * fmax(now - start, 1e-9);
+    spent->bus = (spent->bus + n * (now - end)) / all;
+    spent->layout = fmax(spent->layout, 0) / all;
+    spent->pages /= all;
+    spent->others /= all;
     if (l->status == GM_OK) tell(l, l->done);
     if (l->status != GM_OK && err) *err = l->err;
     return l->status;
@@ -330,11 +364,13 @@ static gm_status load_all(loader *l, const place *at, gm_err *err)
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);
     GM_TRY_DONE(stage_alloc(l, err));
+    l->spent.stage_s = gm_clock_s() - start;
     for (uint32_t i = 0; i < l->w->tensors.n; i++)
         GM_TRY_DONE(cut_tensor(l, &l->w->tensors.at[i], &at[i], err));
     GM_TRY_DONE(stream(l, err));
     be->dev.count.bytes_up += l->done;
     be->load_bytes_s = (double)l->done / fmax(gm_clock_s() - start, 1e-9);
+    be->load_times = l->spent;
 done:
     if (status != GM_OK) gm_vk_wait(&be->dev, be->dev.n_submits, NULL); /* the stage is read */
     for (int i = 0; i < PARTS; i++)
@@ -364,7 +400,9 @@ gm_status gm_vk_load(gm_backend *be, const gm_tensors *t, const gm_progress *pro
     GM_TRY_DONE(gm_mem_alloc(&w->addr, t->n, sizeof *w->addr, "weights", err));
     for (uint32_t i = 0; i < t->n; i++)
         l.total += t->at[i].size;
+    const double start = gm_clock_s();
     GM_TRY_DONE(alloc_bufs(w, at, err));
+    l.spent.memory_s = gm_clock_s() - start;
     GM_TRY_DONE(load_all(&l, at, err));
     *out = w;
 done:

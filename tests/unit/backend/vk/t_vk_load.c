@@ -118,10 +118,10 @@ static const struct {
     gm_qtype type;
     uint64_t rows, cols;
 } shapes[] = {
-    {GM_QTYPE_F32, 1, 640},       {GM_QTYPE_Q4_0, 37, 160},    {GM_QTYPE_Q6_K, 1001, 768},
-    {GM_QTYPE_F16, 7001, 4096},   {GM_QTYPE_Q8_0, 9000, 4096}, {GM_QTYPE_Q4_K, 5, 256},
-    {GM_QTYPE_F32, 1, 33},        {GM_QTYPE_Q5_K, 257, 512},   {GM_QTYPE_Q3_K, 16, 256},
-    {GM_QTYPE_Q4_1, 15000, 4096}, {GM_QTYPE_F32, 11, 130},     {GM_QTYPE_IQ4_XS, 99, 512},
+    {GM_QTYPE_F32, 1, 640},       {GM_QTYPE_Q4_0, 37, 160},     {GM_QTYPE_Q6_K, 1001, 768},
+    {GM_QTYPE_F16, 7001, 4096},   {GM_QTYPE_Q8_0, 18000, 4096}, {GM_QTYPE_Q4_K, 5, 256},
+    {GM_QTYPE_F32, 1, 33},        {GM_QTYPE_Q5_K, 257, 512},    {GM_QTYPE_Q3_K, 16, 256},
+    {GM_QTYPE_Q4_1, 15000, 4096}, {GM_QTYPE_F32, 11, 130},      {GM_QTYPE_IQ4_XS, 99, 512},
 };
 #define N (sizeof shapes / sizeof *shapes)
 
@@ -251,7 +251,10 @@ static void load_whole(uint32_t n_threads, bool hide)
     if (status != GM_OK) fail_msg("%s", err.msg);
     assert_int_equal(h.last, n_bytes);
     assert_all_arrived(be, w);
-    assert_true(be->load_bytes_s > 0);
+    const gm_load_times *const t = &be->load_times;
+    assert_true(be->load_bytes_s > 0 && t->layout > 0);
+    assert_true(hide ? t->bus > 0 && t->stage_s > 0 && t->pages == 0 : t->pages > 0);
+    assert_true(!hide || t->layout + t->others + t->bus <= 1);
     ops->unload(w);
     assert_given_back(be);
     ops->close(be);
