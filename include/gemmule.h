@@ -285,6 +285,17 @@ typedef struct gm_device_counts {
         cached; /* of the pipelines, those that the driver found in gm_engine_opts.device_dir */
 } gm_device_counts;
 
+/* Where the time went when weights were brought to a device; all 0 where they stay. Shares are of the
+ * time of all threads that lay weights out; what is missing to 1, they had nothing to do. */
+typedef struct gm_load_times {
+    double memory_s; /* until the device had given its memory                          */
+    double stage_s;  /* ... and the host what it is fed through; 0: its memory is the host's */
+    double layout;   /* laying weights out                                             */
+    double pages;    /* waiting for the file's pages, about; 0 where it is not mapped  */
+    double others;   /* waiting for each other                                         */
+    double bus;      /* waiting until the device had fetched what was laid out         */
+} gm_load_times;
+
 #define GM_BATCH_SIZES 11
 /* What the engine does now, and what it has done since it was opened. */
 typedef struct gm_engine_stats {

@@ -242,6 +242,7 @@ typedef struct gm_bench_result {
     double
         load_gb_s; /* 10^9 bytes of the file brought to a device a second; 0: stay where they are */
     double up_gb_s; /* ... of a plain copy to it; 0: its memory is the host's                 */
+    gm_load_times load_times;
 } gm_bench_result;
 
 /* Measures end to end, on a backend of its own with a context as long as needed. */

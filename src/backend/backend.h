@@ -134,6 +134,7 @@ typedef struct gm_backend_facts {
     uint64_t key; /* of device, driver and build: what was found out holds while it is the same */
     double
         load_bytes_s; /* of the files, when weights were loaded last; 0: they were not, or never are */
+    gm_load_times load_times;
     gm_device_counts counts;
 } gm_backend_facts;
 

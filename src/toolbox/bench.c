@@ -313,6 +313,7 @@ static gm_status fill_result(const bed *b, const gm_bench_opts *o, times *t, gm_
     out->roof_gop_s = median(t->ops, o->reps) * 1e-9;
     out->n_threads = facts_of(b).n_threads;
     out->load_gb_s = facts_of(b).load_bytes_s * 1e-9;
+    out->load_times = facts_of(b).load_times;
     return GM_OK;
 }
 

@@ -142,6 +142,7 @@ check "should say where memory is" eval '[[ $err =~ "device memory"\ +[0-9.]+" M
 check "should set nothing up" err_has "0 allocations, 0 recordings"
 check "should name the device" eval '[[ $err =~ "device"\ +"llvmpipe" ]]'
 check "should say how fast weights came" eval '[[ $err =~ "load"\ +[0-9.]+" GB/s of the file"$newline ]]'
+check "should say where that time went" eval '[[ $err =~ "load, where"\ +[0-9]+" ms for the device"[^%]*[0-9]+" % laying out, " ]]'
 check "should not warm a processor up" eval '[[ $err != *warm-up* ]]'
 works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 1 -r 1 --csv
 check "should have device and driver" eval '[[ $out =~ ",vulkan,spir-v,\"llvmpipe"[^\"]*"\",\"llvmpipe"[^\"]*"\"," ]]'

@@ -52,6 +52,7 @@ static void vk_describe(const gm_backend *be, gm_backend_facts *out)
                               .id = be->kept.id,
                               .key = be->kept.key,
                               .load_bytes_s = be->load_bytes_s,
+                              .load_times = be->load_times,
                               .counts = be->dev.count};
 }
 

@@ -68,7 +68,8 @@ struct gm_backend {
     struct gm_vk_shared *shared;
     gm_vk_buf roof;
     double load_bytes_s; /* of the files, when weights were loaded last */
-    double up_bytes_s;   /* of a plain copy, once it was measured       */
+    gm_load_times load_times;
+    double up_bytes_s; /* of a plain copy, once it was measured       */
 };
 
 struct gm_wset {

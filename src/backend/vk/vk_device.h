@@ -7,7 +7,7 @@
  * Everything a kernel reads or writes lies in a gm_vk_buf and is reached by its device address. There
  * are four kinds of memory, by who uses it how. For each there are memory types to take it from, best
  * first and one a heap; a buffer comes from the first whose heap has room for it. One thread at a
- * time, but for gm_vk_check. */
+ * time, but for gm_vk_check and gm_vk_wait. */
 
 #include <stdbool.h>
 
