@@ -13,10 +13,19 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/random.h>
 
 #include "base/mem.h"
 #include "server/generation.h"
 #include "server/state.h"
+
+void gm_exchange_name(gm_exchange *x, const char *kind)
+{
+    uint64_t random[2] = {0};
+    if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)(uintptr_t)x;
+    snprintf(x->id, sizeof x->id, "%s-%016llx%08llx", kind, (unsigned long long)random[0],
+             (unsigned long long)random[1] & 0xFFFFFFFF);
+}
 
 void gm_exchange_wake(void *exchange)
 {

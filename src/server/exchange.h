@@ -56,7 +56,7 @@ struct gm_exchange {
     bool seen;            /* the handler has seen the headers             */
     bool put;             /* a worker has been given it                   */
     bool interim;         /* its client must understand a 100 Continue     */
-    char id[40];          /* "chatcmpl-..." of a generation, else ""      */
+    char id[40];          /* "chatcmpl-..." of a generation, else "req-..." */
     json_t *json;         /* the body, where it was read                  */
     gm_reply reply;
     gm_generation *gen;
@@ -82,6 +82,9 @@ struct gm_exchange {
     uint64_t serial;   /* the watcher's name for it    */
     gm_exchange *watched_before, *watched_after;
 };
+
+/* Gives it a name that no other has, "kind-...": x-request-id and the log line have it. */
+void gm_exchange_name(gm_exchange *x, const char *kind);
 
 /* Something happened: a sleeping connection is resumed. Any thread. */
 void gm_exchange_wake(void *exchange);

@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: up to here reals have every whole number */
 
 #define BOTH (GM_IN_CHAT | GM_IN_COMPLETIONS)
 
@@ -116,10 +119,18 @@ static gm_status wrong_type(const char *name, const json_t *v, const char *expec
     return gm_fail(err, GM_E_ARG, 0, "%.60s is %s, expected %s", name, type_name(v), expected);
 }
 
+bool gm_whole_read(const json_t *v, json_int_t *out)
+{
+    const double real = json_real_value(v);
+    if (json_is_real(v) && (fabs(real) > MAX_WHOLE || real != trunc(real))) return false;
+    *out = json_is_real(v) ? (json_int_t)real : json_integer_value(v);
+    return json_is_number(v);
+}
+
 static gm_status read_whole(const gm_field *f, const json_t *v, int64_t *out, gm_err *err)
 {
-    if (!json_is_integer(v)) return wrong_type(f->name, v, "an integer", err);
-    const json_int_t x = json_integer_value(v);
+    json_int_t x = 0;
+    if (!gm_whole_read(v, &x)) return wrong_type(f->name, v, "an integer", err);
     if ((double)x < f->min || (double)x > f->max) {
         return gm_fail(err, GM_E_ARG, 0, "%s is %" JSON_INTEGER_FORMAT ", expected %.0f to %.0f",
                        f->name, x, f->min, f->max);
@@ -321,7 +332,8 @@ static gm_status read_limits(gm_ask *a, const char **param, gm_err *err)
     *param = "top_k";
     if (a->top_k >= 0) a->sampling.top_k = (uint32_t)a->top_k;
     *param = "seed";
-    if (a->seed && !json_is_integer(a->seed)) return wrong_type("seed", a->seed, "an integer", err);
+    if (a->seed && !gm_whole_read(a->seed, &a->seed_number))
+        return wrong_type("seed", a->seed, "an integer", err);
     return GM_OK;
 }
 

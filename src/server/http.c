@@ -60,7 +60,7 @@ static void put_cors(const gm_exchange *x, struct MHD_Response **r)
 
 static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD_Response *r)
 {
-    if (x->id[0]) put(&r, "x-request-id", x->id);
+    put(&r, "x-request-id", x->id);
     put_cors(x, &r);
     if (atomic_load(&x->server->stopping)) put(&r, "Connection", "close");
     if (!r) return MHD_NO;
@@ -433,6 +433,7 @@ static void *line_arrived(void *cls, const char *uri, struct MHD_Connection *con
     x->link = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     x->start_s = gm_clock_s();
     x->deadline_s = x->start_s + s->opts.timeout_s;
+    gm_exchange_name(x, "req");
     atomic_store(&x->holders, 1);
     gm_watcher_mark(&s->watcher, x->link, GM_LINK_READING);
     return x;

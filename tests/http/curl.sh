@@ -24,6 +24,8 @@ is_error() { # status
     check "should be $1" status_is "$1"
     check "should be an error object" out_matches '^\{"error":\{"message":".+","type":"[a-z_]+","param":.+,"code":.+\}\}$'
     check "should be JSON" head_has 'content-type: application/json'
+    check "should have an id" eval '[[ $head =~ x-request-id:\ ([a-z]+-[0-9a-f]{24}) ]]'
+    check "which the log has" wait_for grep -q "\"id\":\"${BASH_REMATCH[1]}\".*\"status\":$1" "$dir/serve.err"
 }
 metric() { curl -s "$url/metrics" "${@:2}" | sed -n "s/^gemmule_$1 //p"; }
 wait_for() { # command...
@@ -36,6 +38,7 @@ wait_for() { # command...
 serve --ctx 512
 get /health
 check "healthy" status_is 200
+check "has an id" head_has 'x-request-id: req-'
 check "says so" out_has '"status":"ok"'
 get /v1/chat/completions -d "$hello" -H "$json"
 check "the founding documents' request works" status_is 200
@@ -59,6 +62,10 @@ check "tokens with pieces" out_matches '^\{"tokens":\[\{"id":2,"piece":"<bos>"\}
 get /tokenize -H "$json" -d '{"content":"Hello, world"}'
 get /detokenize -H "$json" -d "{\"tokens\":$(sed -nE 's/.*"tokens":(\[[^]]*\]).*/\1/p' "$dir/.out")}"
 check "and back" out_is '{"content":"Hello, world"}'
+get /detokenize -H "$json" -d '{"tokens":[2.0,1e0]}'
+check "whole numbers written as reals" status_is 200
+get /v1/completions -H "$json" -d '{"prompt":[2.0,5],"max_tokens":1.0}'
+check "in a prompt too" status_is 200
 get /detokenize -H "$json" -d '{"tokens":[1,2,99999999]}'
 is_error 400
 get /health --head

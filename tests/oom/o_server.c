@@ -89,6 +89,7 @@ static gm_status asked(gm_err *err)
     gm_server_close(server);
     blank("Date: ", not_line_end);
     blank("cmpl-", isxdigit);
+    blank("req-", isxdigit);
     blank("\"created\":", isdigit);
     if (strstr(reply, "the body is not JSON"))
         return gm_fail(err, GM_E_FORMAT, 0, "the body is not valid JSON");

@@ -117,7 +117,10 @@ static void test_what_is_read(void **state)
     assert_true(a.stream && a.include_usage && a.logprobs);
     assert_int_equal(a.n_top, 4);
     assert_int_equal(a.max_tokens, 30);
-    assert_int_equal(json_integer_value(a.seed), -9);
+    assert_int_equal(a.seed_number, -9);
+    assert_int_equal(
+        read_body("{\"n\":2.0,\"seed\":-1e3,\"max_tokens\":30.0}", GM_IN_CHAT, &a, &param), GM_OK);
+    assert_true(a.n == 2 && a.seed_number == -1000 && a.max_tokens == 30);
     assert_int_equal(read_body("{\"logprobs\":0}", GM_IN_COMPLETIONS, &a, &param), GM_OK);
     assert_true(a.logprobs && a.n_top == 0);
 }
@@ -132,7 +135,7 @@ static void test_what_is_refused(void **state)
         {GM_IN_CHAT, "5", NULL, "expected a JSON object"},
         {GM_IN_CHAT, "{\"prompt\":\"x\"}", "prompt", "there is no field prompt"},
         {GM_IN_COMPLETIONS, "{\"messages\":[]}", "messages", "there is no field"},
-        {GM_IN_CHAT, "{\"n\":1.0}", "n", "n is a real number, expected an integer"},
+        {GM_IN_CHAT, "{\"n\":1.5}", "n", "n is a real number, expected an integer"},
         {GM_IN_CHAT, "{\"n\":129}", "n", "n is 129, expected 1 to 128"},
         {GM_IN_CHAT, "{\"stream\":1}", "stream", "expected true or false"},
         {GM_IN_CHAT, "{\"audio\":{}}", "audio", "not supported here, expected null"},
@@ -140,7 +143,7 @@ static void test_what_is_refused(void **state)
         {GM_IN_CHAT, "{\"metadata\":{\"a\":1}}", "metadata", "\"a\" is not"},
         {GM_IN_COMPLETIONS, "{\"best_of\":2}", "best_of", "expected the same"},
         {GM_IN_CHAT, "{\"stop\":{}}", "stop", "a string or an array"},
-        {GM_IN_CHAT, "{\"seed\":1e3}", "seed", "expected an integer"},
+        {GM_IN_CHAT, "{\"seed\":1e300}", "seed", "expected an integer"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         gm_ask a;
