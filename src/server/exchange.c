@@ -112,10 +112,10 @@ static const char *error_code(unsigned status)
     }
 }
 
-json_t *gm_error_json(unsigned status, const char *param, const char *message)
+json_t *gm_error_json(unsigned status, const char *code, const char *param, const char *message)
 {
     return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type",
-                     error_type(status), "param", param, "code", error_code(status));
+                     error_type(status), "param", param, "code", code ? code : error_code(status));
 }
 
 static void reply_error(gm_exchange *x, unsigned status, const char *param, const char *message)
@@ -123,7 +123,7 @@ static void reply_error(gm_exchange *x, unsigned status, const char *param, cons
     x->reply.status = status;
     snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
     gm_strbuf_clear(&x->reply.body);
-    if (!gm_json_put(&x->reply.body, gm_error_json(status, param, message)))
+    if (!gm_json_put(&x->reply.body, gm_error_json(status, x->reply.code, param, message)))
         x->reply.body.failed = GM_E_NOMEM; /* then it is not even said */
 }
 
@@ -159,13 +159,8 @@ void gm_reply_failure(gm_exchange *x, const char *param, const gm_err *err)
     const unsigned status = gm_error_status(err->code);
     if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
         x->reply.retry_s = 1;
+    if (err->code == GM_E_TOOBIG) x->reply.code = "context_length_exceeded";
     reply_error(x, status, param, err->msg);
-    if (err->code != GM_E_TOOBIG) return;
-    json_t *const e = gm_error_json(status, param, err->msg);
-    json_object_set_new(json_object_get(e, "error"), "code",
-                        json_string("context_length_exceeded"));
-    gm_strbuf_clear(&x->reply.body);
-    gm_json_put(&x->reply.body, e);
 }
 
 void gm_reply_json(gm_exchange *x, json_t *value)

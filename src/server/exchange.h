@@ -29,6 +29,7 @@ typedef struct gm_reply {
     const char *allow; /* of a 405 and of OPTIONS  */
     unsigned retry_s;  /* Retry-After; 0: none     */
     bool ask_key;      /* WWW-Authenticate         */
+    const char *code;  /* of an error; NULL: that of its status */
     gm_strbuf body;
 } gm_reply;
 
@@ -109,8 +110,8 @@ void gm_reply_failure(gm_exchange *x, const char *param, const gm_err *err);
 /* The value, which is freed; NULL counts as a lack of memory. */
 void gm_reply_json(gm_exchange *x, json_t *value);
 
-/* An error object as it stands in a stream. */
-json_t *gm_error_json(unsigned status, const char *param, const char *message);
+/* An error object as it stands in a stream. code NULL: that of the status. */
+json_t *gm_error_json(unsigned status, const char *code, const char *param, const char *message);
 /* The HTTP status for a failure of the library. */
 unsigned gm_error_status(gm_status code);
 

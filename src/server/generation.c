@@ -115,7 +115,7 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     gm_generation_cancel(g);
     x->tally.finish = "error";
     if (g->ask.stream) {
-        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, message)))
+        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, NULL, message)))
             x->out.failed = GM_E_NOMEM; /* then it is cut */
         snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
         g->finished = true;

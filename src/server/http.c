@@ -290,6 +290,17 @@ static bool is_ambiguous(const gm_exchange *x)
     return times(x, "Content-Length") + times(x, "Transfer-Encoding") > 1 || times(x, "Host") > 1;
 }
 
+static bool has_key(gm_exchange *x)
+{
+    const gm_admission is = gm_keys_admit(&x->server->keys, header(x, "Authorization"));
+    if (is == GM_ADMITTED) return true;
+    x->reply.ask_key = true;
+    gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL, "%s",
+                   is == GM_NO_KEY ? "a key is needed: Authorization: Bearer KEY"
+                                   : "this key is not known");
+    return false;
+}
+
 static bool is_json(gm_exchange *x)
 {
     const char *const type = header(x, "Content-Type");
@@ -333,14 +344,13 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
     const char *const host = header(x, "Host"), *const origin = header(x, "Origin");
     if (!x->route) {
     } else if (!gm_origin_admit(s, host, origin)) {
+        const char *const cors = s->opts.cors;
         gm_reply_error(x, MHD_HTTP_FORBIDDEN, NULL,
-                       "Host is %.60s and Origin %.60s: without --api-key or --cors only names and "
-                       "pages of this machine are answered",
-                       host ? host : "missing", origin ? origin : "missing");
-    } else if (!x->route->open && !gm_keys_admit(&s->keys, header(x, "Authorization"))) {
-        x->reply.ask_key = true;
-        gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL,
-                       "a key is needed: Authorization: Bearer KEY");
+                       "Host is %.60s and Origin %.60s: without --api-key%s only names and pages "
+                       "of this machine%s%.100s are answered",
+                       host ? host : "missing", origin ? origin : "missing",
+                       cors ? "" : " or --cors", cors ? " and pages of " : "", cors ? cors : "");
+    } else if (!x->route->open && !has_key(x)) {
     } else if (!x->route->early && (!atomic_load(&s->ready) || atomic_load(&s->stopping))) {
         refuse_unready(x);
     } else if (strcmp(x->method, "POST") == 0) {

@@ -51,6 +51,7 @@ get "/v1/models/${id// /%20}"
 check "one model" status_is 200
 get /v1/models/none
 is_error 404
+check "with OpenAI's code" out_has '"code":"model_not_found"'
 get /props
 check "properties" out_has '"default_sampling":{"temperature":'
 get /metrics
@@ -246,8 +247,10 @@ done
 check "says how" head_has 'www-authenticate: bearer'
 get /v1/models -H 'Authorization: Bearer first'
 is_error 401
+check "says that it came" out_has 'this key is not known'
 get /v1/models -H 'Authorization: Basic first-key'
 is_error 401
+check "says that none came" out_has 'a key is needed'
 for key in option-key first-key second-key; do
     get /v1/models -H "Authorization: Bearer $key"
     check "$key lets in" status_is 200
@@ -277,6 +280,10 @@ check "with its headers" head_has 'access-control-allow-headers: authorization, 
 get /v1/models -H 'Origin: https://evil.example'
 is_error 403
 check "no other origin" head_lacks access-control-allow-origin
+check "says which" out_has 'pages of https://chat.example are answered'
+kill -HUP "$server_pid"
+check "SIGHUP without a file says so" wait_for grep -q 'no --api-key-file that could be read again' "$dir/serve.err"
+check "no warning of a loopback address" eval '! grep -q "may ask" "$dir/serve.err"'
 stop_server
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 serve --tls-cert "$dir/cert.pem" --tls-key "$dir/key.pem"
@@ -289,8 +296,16 @@ stop_server
 for origin in '' chat.example 'https://a.example, https://b.example' https://a.example/ ://a; do
     refused 1 'expected * or one as browsers send it' "$G" serve -m "$MODEL" --port 0 --cors "$origin"
 done
-refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
+refused 2 'both a certificate and its key: --tls-key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
+refused 2 '--api-key is empty' "$G" serve -m "$MODEL" --port 0 --api-key ''
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
+
+serve --host 0.0.0.0
+check "warns where everybody may ask" grep -q 'whoever reaches 0.0.0.0 may ask' "$dir/serve.err"
+stop_server INT
+check "Ctrl-C ends it with success" rc_is 0
+works "$G" serve --help
+check "and the help says so" out_has 'Exit status: 0 ended by a signal, 1'
 
 # ---- somebody who does not read ------------------------------------------------------------
 : >"$dir/file"
