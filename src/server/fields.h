@@ -57,7 +57,8 @@ typedef struct gm_field {
     gm_fieldkind kind;
     size_t offset; /* in gm_ask */
     double min, max;
-    const char *anyway; /* a JSON array of the values that ask for what happens anyway */
+    const char *anyway; /* a JSON array of the one or two values that ask for what happens anyway;
+                           no comma is in them */
 } gm_field;
 
 /* The table; NULL past the last row. */

@@ -553,11 +553,13 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
         MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0,
                          NULL, NULL, handle, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     if (daemon) return gm_loop_init(&s->loop, daemon, err);
-    return gm_fail(err, errno == ENOMEM ? GM_E_NOMEM : GM_E_IO, errno,
-                   tls ? "http: the daemon cannot be started; is %.80s a PEM "
-                         "certificate and %.80s its key?"
-                       : "http: the daemon cannot be started%.0s%.0s",
-                   tls ? s->opts.tls_cert : "", tls ? s->opts.tls_key : "");
+    const gm_status status = errno == ENOMEM ? GM_E_NOMEM : GM_E_IO;
+    if (tls)
+        return gm_fail(
+            err, status, errno,
+            "the server cannot be started; is %.80s a PEM certificate and %.80s its key?",
+            s->opts.tls_cert, s->opts.tls_key);
+    return gm_fail(err, status, errno, "the server cannot be started: %s", strerror(errno));
 }
 
 void gm_http_close(gm_server *s)

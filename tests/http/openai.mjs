@@ -270,7 +270,7 @@ async function testErrors() {
     }
     const long = await refused('a prompt that does not fit', chat({}, 'word '.repeat(2 * context)))
     same('its status, code and field', [long.status, long.code, long.param], [400, 'context_length_exceeded', 'messages'])
-    check('both numbers are named', new RegExp(`\\d+ tokens.*${context - 1}`).test(long.error?.message), long.error?.message)
+    check('both numbers are named', new RegExp(`^the prompt has \\d+ tokens.*${context - 1}`).test(long.error?.message), long.error?.message)
     const full = await chat({ max_tokens: 100000 })
     same('an answer past the context ends with length', full.choices[0].finish_reason, 'length')
     same('and fills it', full.usage.total_tokens, context)

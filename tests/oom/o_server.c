@@ -135,6 +135,7 @@ static void requests(void **state)
          "{\"prompt\":\"b\",\"echo\":true,\"logprobs\":2,\"seed\":1,\"max_tokens\":2,"
          "\"ignore_eos\":true,\"stream\":true}"},
         {"/v1/completions", "{\"prompt\":\"b\",\"nonsense\":1}"},
+        {"/v1/chat/completions", "{\"messages\":[],\"tool_choice\":1}"},
     };
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         path = asks[i].path;
