@@ -32,7 +32,7 @@ declare -A options=(
            --stop --json -v -h'
     [serve]='-m --ctx --backend --device --threads --kv-type --isa --tune --exact --host --port --model-name --api-key --api-key-file --tls-cert
            --tls-key --cors --parallel --queue --timeout --memory --cache-dir -h'
-    [top]='--host --port --api-key --interval --once -h'
+    [top]='--host --port --api-key --api-key-file --interval --once -h'
     [inspect]='--plan --json -v -h'
     [tokenize]='-m --no-bos --no-special --json -v -h'
     [logits]='-m --ctx --backend --device --threads --kv-type --isa --tune --exact --tokens --top --no-bos --no-special --json -v -h'

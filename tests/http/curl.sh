@@ -213,11 +213,16 @@ check "and no text of anybody's" same "$(grep -c Hello "$dir/serve.err")" 0
 works "$G" top --port "$port" --once --interval 0.1
 check "top shows who runs" out_matches 'running +\[\.+\] +0\.0 %  0 of 8'
 check "and the model" out_has ' on cpu'
+check "and names pages" out_matches 'KV local .* of [0-9]+ pages'
 check "and no escapes where there is no terminal" eval '[[ $out != *$'"'\\033'"'* ]]'
 refused 1 'no server answers' "$G" top --port 1 --once
 if command -v script >/dev/null; then
     try timeout 20 script -qec "'$G' top --port $port --interval 3600" /dev/null < <(sleep 1; printf q; sleep 3)
     check "q ends it" rc_is 0
+    try timeout 20 script -qec "stty cols 40 rows 10; '$G' top --port $port --interval 0.2" /dev/null < <(sleep 1; printf q; sleep 3)
+    picture=$(sed $'s/.*\e\\[H//; s/\e\\[[?0-9]*[a-zA-Z]//g; s/\r//g' <<<"${out##*$'\e[H'}")
+    check "a small window is not scrolled" same "$(wc -l <<<"$picture")" 10
+    check "and no line is wider" same "$(awk 'length > 40' <<<"$picture")" ''
 else
     echo "skip: script(1) is not here, so top was not tried at a terminal"
 fi
@@ -240,6 +245,9 @@ get /health
 check "health needs no key" status_is 200
 refused 1 'asks for a key' "$G" top --port "$port" --once
 works "$G" top --port "$port" --once --interval 0.1 --api-key first-key
+works "$G" top --port "$port" --once --interval 0.1 --api-key-file "$dir/keys"
+refused 1 'does not know this key' "$G" top --port "$port" --once --api-key first
+refused 1 'it has no key' "$G" top --port "$port" --once --api-key-file /dev/null
 for path in /v1/models /metrics /props; do
     get $path
     is_error 401
