@@ -306,6 +306,7 @@ void gm_args_help(const gm_command *cmd)
     }
     gm_out_printf("\nExamples:\n  ");
     print_lines(cmd->examples, 2);
-    gm_out_printf("\nExit status: 0 done, 1 refused or failed, 2 a mistake on the command line,\n"
-                  "130 stopped by Ctrl-C.\n");
+    gm_out_printf("\nExit status: 0 %s, 1 refused or failed, 2 a mistake on the command line%s.\n",
+                  cmd->until_told ? "ended by a signal" : "done",
+                  cmd->until_told ? "" : ",\n130 stopped by Ctrl-C");
 }

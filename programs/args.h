@@ -82,6 +82,7 @@ struct gm_command {
     size_t opts_size;          /* of the command's struct of options                 */
     size_t n_words;            /* takes exactly so many; 0: any number               */
     bool may_lack_it;          /* or none                                            */
+    bool until_told;           /* Ctrl-C is how it ends: exit status 0               */
     int (*run)(const gm_command *self, const void *opts, const gm_words *words);
 };
 

@@ -245,6 +245,15 @@ static void serve_until_told(gm_server *s, double timeout_s)
     }
 }
 
+static int check_listen(const gm_command *self, const listen_args *l)
+{
+    if (!l->tls_cert != !l->tls_key)
+        return gm_args_refuse(self, "TLS needs both a certificate and its key: --tls-%s FILE",
+                              l->tls_cert ? "key" : "cert");
+    if (l->key && !*l->key) return gm_args_refuse(self, "--api-key is empty, expected a key");
+    return GM_EXIT_OK;
+}
+
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
     const serve_opts *const o = opts;
@@ -253,10 +262,14 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     gm_err err = {0};
     int code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
     if (code == GM_EXIT_OK) code = gm_engine_args_check(self, &o->engine);
+    if (code == GM_EXIT_OK) code = check_listen(self, &o->listen);
     if (code != GM_EXIT_OK) return code;
     gm_interrupt_hand();
     const gm_server_opts so = server_opts(o);
     if (gm_server_open(&server, &so, &err) != GM_OK) return gm_say_failed("%s", err.msg);
+    if (gm_server_is_public(server))
+        gm_say_note("whoever reaches %s may ask: there is no --api-key and no --api-key-file",
+                    so.host);
     code = load(&session, server, o);
     if (session.engine) {
         gm_server_start(server, session.model, session.engine);
@@ -283,5 +296,6 @@ const gm_command gm_cmd_serve = {
                 "gemmule serve --parallel 32 --ctx 8192 --api-key-file keys.txt",
     .groups = groups,
     .opts_size = sizeof(serve_opts),
+    .until_told = true,
     .run = run,
 };

@@ -8,9 +8,11 @@
 #include <math.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <termios.h>
 #include <time.h>
@@ -21,7 +23,7 @@
 #include "session.h"
 
 typedef struct top_args {
-    const char *host, *key;
+    const char *host, *key, *key_file;
     gm_argnum port, interval;
     bool once;
 } top_args;
@@ -48,6 +50,11 @@ static const gm_argrow top_rows[] = {
      .kind = GM_ARG_TEXT,
      .offset = offsetof(top_args, key),
      .help = "key, where the server asks for one"},
+    {.name = "api-key-file",
+     .value = "FILE",
+     .kind = GM_ARG_TEXT,
+     .offset = offsetof(top_args, key_file),
+     .help = "file whose first key it is, as serve reads it"},
     {.name = "interval",
      .value = "SECONDS",
      .kind = GM_ARG_REAL,
@@ -163,7 +170,18 @@ static double quantile(const look *before, const look *now, const char *name, do
 
 /* ---- showing ----------------------------------------------------------------------------- */
 
-static void show_share(const char *name, double used, double total)
+__attribute__((format(printf, 2, 3))) static void put(gm_bytes *page, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    gm_bytes_put(page, text, strlen(text));
+}
+
+static void show_share(gm_bytes *page, const char *name, double used, double total,
+                       const char *what)
 {
     enum { WIDTH = 30 };
     char bar[WIDTH + 1];
@@ -171,20 +189,21 @@ static void show_share(const char *name, double used, double total)
     for (int i = 0; i < WIDTH; i++)
         bar[i] = i < (int)(share * WIDTH + 0.5) ? '#' : '.';
     bar[WIDTH] = '\0';
-    gm_out_printf("%-14s [%s] %5.1f %%  %.0f of %.0f\n", name, bar, 100 * share, used, total);
+    put(page, "%-14s [%s] %5.1f %%  %.0f of %.0f%s\n", name, bar, 100 * share, used, total, what);
 }
 
-static void show_time(const char *name, const look *before, const look *now, const char *key)
+static void show_time(gm_bytes *page, const char *name, const look *before, const look *now,
+                      const char *key)
 {
     const double half = quantile(before, now, key, 0.5), most = quantile(before, now, key, 0.95);
     if (isnan(half))
-        gm_out_printf("%-14s nothing to measure\n", name);
+        put(page, "%-14s nothing to measure\n", name);
     else
-        gm_out_printf("%-14s half within %g s, 95 %% within %g s\n", name, half,
-                      isnan(most) ? INFINITY : most);
+        put(page, "%-14s half within %g s, 95 %% within %g s\n", name, half,
+            isnan(most) ? INFINITY : most);
 }
 
-static void show_gpus(const look *now)
+static void show_gpus(gm_bytes *page, const look *now)
 {
     for (int i = 0; i < 64; i++) {
         char key[64];
@@ -199,42 +218,42 @@ static void show_gpus(const look *now)
         const double vram = value_of(&now->text, key);
         snprintf(key, sizeof key, "gpu_gtt_used_bytes{gpu=\"card%d\"}", i);
         const double gtt = value_of(&now->text, key);
-        gm_out_printf("card%-10d %3.0f %% busy, %.0f C, %.1f W, VRAM %.2f GB, GTT %.2f GB\n", i,
-                      100 * busy, celsius, watts, vram / 1e9, gtt / 1e9);
+        put(page, "card%-10d %3.0f %% busy, %.0f C, %.1f W, VRAM %.2f GB, GTT %.2f GB\n", i,
+            100 * busy, celsius, watts, vram / 1e9, gtt / 1e9);
     }
 }
 
-static void show(const look *before, const look *now, const char *health)
+/* The picture, as lines. */
+static void show(gm_bytes *page, const look *before, const look *now, const char *health)
 {
     const gm_bytes *const t = &now->text;
     const double hits = since(before, now, "cache_hits_total");
     const double lookups = since(before, now, "cache_lookups_total");
-    gm_out_printf("gemmule top   up %.0f s, %.0f connections\n%s\n\n", value_of(t, "up_seconds"),
-                  value_of(t, "connections"), health);
-    show_share("running", value_of(t, "requests_running"), value_of(t, "slots"));
-    gm_out_printf("%-14s %.0f waiting, %.0f parked\n", "", value_of(t, "requests_queued"),
-                  value_of(t, "requests_parked"));
-    gm_out_printf("%-14s %.1f tok/s answers, %.1f tok/s prompts, %.1f tok/s from the cache\n",
-                  "speed", rate(before, now, "completion_tokens_total"),
-                  rate(before, now, "prompt_tokens_total"),
-                  rate(before, now, "cached_tokens_total"));
-    show_time("first token", before, now, "time_to_first_token_seconds");
-    show_time("next token", before, now, "inter_token_seconds");
-    show_time("queue", before, now, "queue_seconds");
+    const double connections = value_of(t, "connections");
+    put(page, "gemmule top   up %.0f s, %.0f connection%s\n%s\n\n", value_of(t, "up_seconds"),
+        connections, connections == 1 ? "" : "s", health);
+    show_share(page, "running", value_of(t, "requests_running"), value_of(t, "slots"), "");
+    put(page, "%-14s %.0f waiting, %.0f parked\n", "", value_of(t, "requests_queued"),
+        value_of(t, "requests_parked"));
+    put(page, "%-14s %.1f tok/s answers, %.1f tok/s prompts, %.1f tok/s from the cache\n", "speed",
+        rate(before, now, "completion_tokens_total"), rate(before, now, "prompt_tokens_total"),
+        rate(before, now, "cached_tokens_total"));
+    show_time(page, "first token", before, now, "time_to_first_token_seconds");
+    show_time(page, "next token", before, now, "inter_token_seconds");
+    show_time(page, "queue", before, now, "queue_seconds");
     const double steps = since(before, now, "batch_size_count");
-    gm_out_printf("%-14s %.1f sequences a step, %.0f steps\n", "batch",
-                  steps > 0 ? since(before, now, "batch_size_sum") / steps : 0, steps);
-    show_share("KV global", value_of(t, "kv_pages_used{class=\"global\"}"),
-               value_of(t, "kv_pages{class=\"global\"}"));
-    show_share("KV local", value_of(t, "kv_pages_used{class=\"local\"}"),
-               value_of(t, "kv_pages{class=\"local\"}"));
-    gm_out_printf("%-14s %.0f of %.0f prompts found, %.0f kept\n", "cache", hits, lookups,
-                  value_of(t, "cache_entries"));
-    gm_out_printf("%-14s %.0f refused, %.0f left, %.0f late, %.0f failed\n", "since start",
-                  value_of(t, "queue_full_total"), value_of(t, "cancelled_total"),
-                  value_of(t, "timeouts_total"),
-                  value_of(t, "http_requests_total{status=\"5xx\"}"));
-    show_gpus(now);
+    put(page, "%-14s %.1f sequences a step, %.0f steps\n", "batch",
+        steps > 0 ? since(before, now, "batch_size_sum") / steps : 0, steps);
+    show_share(page, "KV global", value_of(t, "kv_pages_used{class=\"global\"}"),
+               value_of(t, "kv_pages{class=\"global\"}"), " pages");
+    show_share(page, "KV local", value_of(t, "kv_pages_used{class=\"local\"}"),
+               value_of(t, "kv_pages{class=\"local\"}"), " pages");
+    put(page, "%-14s %.0f of %.0f prompts found, %.0f kept\n", "cache", hits, lookups,
+        value_of(t, "cache_entries"));
+    put(page, "%-14s %.0f refused, %.0f left, %.0f late, %.0f failed\n", "since start",
+        value_of(t, "queue_full_total"), value_of(t, "cancelled_total"),
+        value_of(t, "timeouts_total"), value_of(t, "http_requests_total{status=\"5xx\"}"));
+    show_gpus(page, now);
 }
 
 /* ---- the command ------------------------------------------------------------------------- */
@@ -243,7 +262,9 @@ static int refuse(const top_args *a, int status)
 {
     const char *const host = a->host ? a->host : "127.0.0.1";
     const unsigned port = a->port.given ? (unsigned)a->port.whole : 8006;
-    if (status == 401) return gm_say_failed("the server asks for a key: --api-key KEY");
+    if (status == 401 && a->key) return gm_say_failed("the server does not know this key");
+    if (status == 401)
+        return gm_say_failed("the server asks for a key: --api-key KEY or --api-key-file FILE");
     if (status == NO_HTTP)
         return gm_say_failed(
             "what answers at %.80s:%u does not speak plain HTTP, and top no other; a "
@@ -300,24 +321,75 @@ static bool wait_for(double seconds, bool screen)
     return key != 'q' && !gm_interrupt_seen();
 }
 
-/* On a screen it begins at the top, and lines end where the window does. */
+/* Bytes of the first n characters of a text, or of all of it. */
+static size_t cut(const char *text, size_t len, size_t n)
+{
+    size_t i = 0;
+    for (; i < len; i++) {
+        const bool begins = ((unsigned char)text[i] & 0xC0) != 0x80;
+        if (begins && n-- == 0) break;
+    }
+    return i;
+}
+
+/* The upper left of the picture, as much as the window has room for. */
+static void draw_window(const gm_bytes *page)
+{
+    struct winsize w = {0};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col && w.ws_row;
+    const size_t columns = known ? w.ws_col : SIZE_MAX, rows = known ? w.ws_row : SIZE_MAX;
+    gm_out_printf("\033[H\033[J\033[?7l");
+    size_t at = 0;
+    for (size_t row = 0; row < rows && at < page->len; row++) {
+        const char *const line = page->p + at;
+        const char *const end = memchr(line, '\n', page->len - at);
+        const size_t len = end ? (size_t)(end - line) : page->len - at;
+        if (row) gm_out_printf("\n"); /* behind the last one it would scroll */
+        gm_out_bytes(line, cut(line, len, columns));
+        at += len + 1;
+    }
+    gm_out_printf("\033[?7h");
+}
+
 static void draw(const look *before, const look *now, const char *health, bool screen)
 {
-    if (screen) gm_out_printf("\033[H\033[J\033[?7l");
-    show(before, now, health);
-    if (screen) gm_out_printf("\033[?7h");
+    gm_bytes page = {0};
+    show(&page, before, now, health);
+    if (screen)
+        draw_window(&page);
+    else
+        gm_out_bytes(page.p, page.len);
     gm_out_flush();
+    gm_bytes_free(&page);
+}
+
+/* The first key of --api-key-file, for a->key: a line that is not empty and begins with no #. */
+static int read_key(top_args *a, char *out, size_t size)
+{
+    FILE *const f = fopen(a->key_file, "r");
+    if (!f) return gm_say_failed("%s: %s", a->key_file, strerror(errno));
+    while (!a->key && fgets(out, (int)size, f)) {
+        char *const key = out + strspn(out, " \t");
+        key[strcspn(key, " \t\r\n")] = '\0';
+        if (*key && *key != '#') a->key = key;
+    }
+    fclose(f);
+    return a->key ? GM_EXIT_OK
+                  : gm_say_failed("%s: it has no key, expected one a line", a->key_file);
 }
 
 static int run(const gm_command *self, const void *opts, const gm_words *words)
 {
-    const top_args *const a = &((const top_opts *)opts)->top;
+    top_args args = ((const top_opts *)opts)->top;
+    const top_args *const a = &args;
     const double interval = a->interval.given ? a->interval.real : 1;
     const bool screen = isatty(STDOUT_FILENO) && !a->once;
     look looks[2] = {{{0}, 0}};
-    char health[400];
+    char health[400], key[512];
     int status = 0;
-    const int code = gm_args_no_words(self, words, "expected options only");
+    bool drawn = false;
+    int code = gm_args_no_words(self, words, "expected options only");
+    if (code == GM_EXIT_OK && a->key_file) code = read_key(&args, key, sizeof key);
     if (code != GM_EXIT_OK) return code;
     bool ok = take_look(a, &looks[0], &status);
     gm_interrupt_hold(NULL);
@@ -325,10 +397,11 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
         if (!wait_for(interval, screen) || !(ok = take_look(a, &looks[i], &status))) break;
         read_health(a, health, sizeof health);
         draw(&looks[!i], &looks[i], health, screen);
+        drawn = true;
         if (a->once) break;
         if (!screen) gm_out_printf("\n");
     }
-    if (gm_interrupt_release() && screen) gm_out_printf("\n"); /* behind the terminal's ^C */
+    if ((gm_interrupt_release() || drawn) && screen) gm_out_printf("\n"); /* behind it, or a ^C */
     gm_bytes_free(&looks[0].text);
     gm_bytes_free(&looks[1].text);
     return ok ? GM_EXIT_OK : refuse(a, status);

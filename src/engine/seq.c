@@ -31,7 +31,7 @@ static gm_status check_prompt(const gm_request_opts *o, uint32_t n_vocab, uint32
     const bool answers = !(o->flags & GM_REQUEST_NO_ANSWER);
     if (o->n_ids + answers > n_ctx) {
         return gm_fail(err, GM_E_TOOBIG, 0,
-                       "prompt: it has %zu tokens and the context has room for %" PRIu32 "%s",
+                       "the prompt has %zu tokens and the context has room for %" PRIu32 "%s",
                        o->n_ids, n_ctx - answers, answers ? " with one to answer" : "");
     }
     if (o->flags >= 2 * GM_REQUEST_ALONG) {

@@ -13,10 +13,19 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/random.h>
 
 #include "base/mem.h"
 #include "server/generation.h"
 #include "server/state.h"
+
+void gm_exchange_name(gm_exchange *x, const char *kind)
+{
+    uint64_t random[2] = {0};
+    if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)(uintptr_t)x;
+    snprintf(x->id, sizeof x->id, "%s-%016llx%08llx", kind, (unsigned long long)random[0],
+             (unsigned long long)random[1] & 0xFFFFFFFF);
+}
 
 void gm_exchange_wake(void *exchange)
 {
@@ -110,10 +119,10 @@ static const char *error_code(unsigned status)
     }
 }
 
-json_t *gm_error_json(unsigned status, const char *param, const char *message)
+json_t *gm_error_json(unsigned status, const char *code, const char *param, const char *message)
 {
     return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type",
-                     error_type(status), "param", param, "code", error_code(status));
+                     error_type(status), "param", param, "code", code ? code : error_code(status));
 }
 
 static void reply_error(gm_exchange *x, unsigned status, const char *param, const char *message)
@@ -121,7 +130,7 @@ static void reply_error(gm_exchange *x, unsigned status, const char *param, cons
     x->reply.status = status;
     snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
     gm_strbuf_clear(&x->reply.body);
-    if (!gm_json_put(&x->reply.body, gm_error_json(status, param, message)))
+    if (!gm_json_put(&x->reply.body, gm_error_json(status, x->reply.code, param, message)))
         x->reply.body.failed = GM_E_NOMEM; /* then it is not even said */
 }
 
@@ -157,13 +166,8 @@ void gm_reply_failure(gm_exchange *x, const char *param, const gm_err *err)
     const unsigned status = gm_error_status(err->code);
     if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
         x->reply.retry_s = 1;
+    if (err->code == GM_E_TOOBIG) x->reply.code = "context_length_exceeded";
     reply_error(x, status, param, err->msg);
-    if (err->code != GM_E_TOOBIG) return;
-    json_t *const e = gm_error_json(status, param, err->msg);
-    json_object_set_new(json_object_get(e, "error"), "code",
-                        json_string("context_length_exceeded"));
-    gm_strbuf_clear(&x->reply.body);
-    gm_json_put(&x->reply.body, e);
 }
 
 void gm_reply_json(gm_exchange *x, json_t *value)

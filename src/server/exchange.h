@@ -29,6 +29,7 @@ typedef struct gm_reply {
     const char *allow; /* of a 405 and of OPTIONS  */
     unsigned retry_s;  /* Retry-After; 0: none     */
     bool ask_key;      /* WWW-Authenticate         */
+    const char *code;  /* of an error; NULL: that of its status */
     gm_strbuf body;
 } gm_reply;
 
@@ -56,7 +57,7 @@ struct gm_exchange {
     bool seen;            /* the handler has seen the headers             */
     bool put;             /* a worker has been given it                   */
     bool interim;         /* its client must understand a 100 Continue     */
-    char id[40];          /* "chatcmpl-..." of a generation, else ""      */
+    char id[40];          /* "chatcmpl-..." of a generation, else "req-..." */
     json_t *json;         /* the body, where it was read                  */
     gm_reply reply;
     gm_generation *gen;
@@ -82,6 +83,9 @@ struct gm_exchange {
     uint64_t serial;   /* the watcher's name for it    */
     gm_exchange *watched_before, *watched_after;
 };
+
+/* Gives it a name that no other has, "kind-...": x-request-id and the log line have it. */
+void gm_exchange_name(gm_exchange *x, const char *kind);
 
 /* Something happened: a sleeping connection is resumed. Any thread. */
 void gm_exchange_wake(void *exchange);
@@ -112,8 +116,8 @@ void gm_reply_failure(gm_exchange *x, const char *param, const gm_err *err);
 /* The value, which is freed; NULL counts as a lack of memory. */
 void gm_reply_json(gm_exchange *x, json_t *value);
 
-/* An error object as it stands in a stream. */
-json_t *gm_error_json(unsigned status, const char *param, const char *message);
+/* An error object as it stands in a stream. code NULL: that of the status. */
+json_t *gm_error_json(unsigned status, const char *code, const char *param, const char *message);
 /* The HTTP status for a failure of the library. */
 unsigned gm_error_status(gm_status code);
 

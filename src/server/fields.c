@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: up to here reals have every whole number */
 
 #define BOTH (GM_IN_CHAT | GM_IN_COMPLETIONS)
 
@@ -116,10 +119,18 @@ static gm_status wrong_type(const char *name, const json_t *v, const char *expec
     return gm_fail(err, GM_E_ARG, 0, "%.60s is %s, expected %s", name, type_name(v), expected);
 }
 
+bool gm_whole_read(const json_t *v, json_int_t *out)
+{
+    const double real = json_real_value(v);
+    if (json_is_real(v) && (fabs(real) > MAX_WHOLE || real != trunc(real))) return false;
+    *out = json_is_real(v) ? (json_int_t)real : json_integer_value(v);
+    return json_is_number(v);
+}
+
 static gm_status read_whole(const gm_field *f, const json_t *v, int64_t *out, gm_err *err)
 {
-    if (!json_is_integer(v)) return wrong_type(f->name, v, "an integer", err);
-    const json_int_t x = json_integer_value(v);
+    json_int_t x = 0;
+    if (!gm_whole_read(v, &x)) return wrong_type(f->name, v, "an integer", err);
     if ((double)x < f->min || (double)x > f->max) {
         return gm_fail(err, GM_E_ARG, 0, "%s is %" JSON_INTEGER_FORMAT ", expected %.0f to %.0f",
                        f->name, x, f->min, f->max);
@@ -151,15 +162,20 @@ static gm_status read_text(const char *name, const json_t *v, const char **out, 
 static gm_status read_refused(const gm_field *f, const json_t *v, gm_err *err)
 {
     json_t *const anyway = f->anyway ? json_loads(f->anyway, 0, NULL) : NULL;
+    if (f->anyway && !anyway) return gm_fail(err, GM_E_NOMEM, 0, "there is not enough memory");
     bool passes = false;
     size_t i;
     json_t *one;
     json_array_foreach(anyway, i, one) passes = passes || json_equal(one, v);
     json_decref(anyway);
     if (passes) return GM_OK;
-    const int len = f->anyway ? (int)strlen(f->anyway) - 2 : 0; /* without the array's brackets */
+    const char *const list = f->anyway ? f->anyway + 1 : "]"; /* without the array's brackets */
+    const int len = (int)strlen(list) - 1, first = (int)strcspn(list, ",");
+    if (first < len)
+        return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here, expected null, %.*s or %.*s",
+                       f->name, first, list, len - first - 1, list + first + 1);
     return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here, expected null%s%.*s", f->name,
-                   len ? " or " : "", len, f->anyway ? f->anyway + 1 : "");
+                   len ? " or " : "", len, list);
 }
 
 static gm_status read_field(const gm_field *f, const json_t *v, gm_ask *a, gm_err *err)
@@ -186,6 +202,25 @@ static const gm_field *field_find(const char *name, uint32_t in)
         if (fields[i].in & in && strcmp(fields[i].name, name) == 0) return &fields[i];
     }
     return NULL;
+}
+
+static gm_status no_field(const char *name, gm_err *err)
+{
+    static const struct {
+        uint32_t in;
+        const char *path;
+    } ENDPOINTS[] = {
+        {GM_IN_CHAT, "/v1/chat/completions"},
+        {GM_IN_COMPLETIONS, "/v1/completions"},
+        {GM_IN_TOKENIZE, "/tokenize"},
+        {GM_IN_DETOKENIZE, "/detokenize"},
+    };
+    for (size_t i = 0; i < sizeof ENDPOINTS / sizeof *ENDPOINTS; i++) {
+        if (field_find(name, ENDPOINTS[i].in))
+            return gm_fail(err, GM_E_ARG, 0, "there is no field %.60s here; %s has one", name,
+                           ENDPOINTS[i].path);
+    }
+    return gm_fail(err, GM_E_ARG, 0, "there is no field %.60s", name);
 }
 
 /* ---- values with parts ------------------------------------------------------------------- */
@@ -278,17 +313,20 @@ static gm_status read_stream_options(gm_ask *a, gm_err *err)
         return gm_fail(err, GM_E_ARG, 0, "stream_options goes with \"stream\": true only");
     if (!json_is_object(a->stream_options))
         return wrong_type("stream_options", a->stream_options, "an object", err);
+    static const gm_field PARTS[] = {
+        FLAG("stream_options.include_usage", 0, include_usage),
+        REFUSED("stream_options.include_obfuscation", 0, "[false]"),
+    };
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)a->stream_options, key, v)
     {
-        const bool usage = strcmp(key, "include_usage") == 0;
-        const bool padding = strcmp(key, "include_obfuscation") == 0;
-        if (usage && json_is_boolean(v))
-            a->include_usage = json_is_true(v);
-        else if (!json_is_null(v) && !(padding && json_is_false(v)))
-            return gm_fail(err, GM_E_ARG, 0,
-                           "stream_options.%.60s is not supported here or not true or false", key);
+        const gm_field *f = NULL;
+        for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
+            if (strcmp(key, strchr(PARTS[i].name, '.') + 1) == 0) f = &PARTS[i];
+        }
+        if (!f) return gm_fail(err, GM_E_ARG, 0, "there is no field stream_options.%.60s", key);
+        GM_TRY(read_field(f, v, a, err));
     }
     return GM_OK;
 }
@@ -321,7 +359,8 @@ static gm_status read_limits(gm_ask *a, const char **param, gm_err *err)
     *param = "top_k";
     if (a->top_k >= 0) a->sampling.top_k = (uint32_t)a->top_k;
     *param = "seed";
-    if (a->seed && !json_is_integer(a->seed)) return wrong_type("seed", a->seed, "an integer", err);
+    if (a->seed && !gm_whole_read(a->seed, &a->seed_number))
+        return wrong_type("seed", a->seed, "an integer", err);
     return GM_OK;
 }
 
@@ -345,7 +384,7 @@ gm_status gm_ask_read(gm_ask *a, const json_t *body, uint32_t in, const gm_model
     {
         const gm_field *const f = field_find(key, in);
         *param = key;
-        if (!f) return gm_fail(err, GM_E_ARG, 0, "there is no field %.60s", key);
+        if (!f) return no_field(key, err);
         GM_TRY(read_field(f, v, a, err));
     }
     GM_TRY(read_limits(a, param, err));

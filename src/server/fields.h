@@ -36,6 +36,7 @@ typedef struct gm_ask {
     /* made of the above by gm_ask_read */
     bool include_usage;
     uint32_t n_top; /* candidates to report */
+    json_int_t seed_number;
     uint32_t n_stops, n_biases;
     const char *stops[GM_ASK_STOPS];
     gm_bias biases[GM_ASK_BIASES];
@@ -56,11 +57,15 @@ typedef struct gm_field {
     gm_fieldkind kind;
     size_t offset; /* in gm_ask */
     double min, max;
-    const char *anyway; /* a JSON array of the values that ask for what happens anyway */
+    const char *anyway; /* a JSON array of the one or two values that ask for what happens anyway;
+                           no comma is in them */
 } gm_field;
 
 /* The table; NULL past the last row. */
 const gm_field *gm_field_at(size_t i);
+
+/* A whole number, also where it is written as a real one (1.0); false for anything else. */
+bool gm_whole_read(const json_t *v, json_int_t *out);
 
 /* Reads the body of an endpoint. m gives the sampling's defaults. On failure *param is the field's
  * name, or NULL. */

@@ -34,10 +34,7 @@ bool gm_generation_read(gm_exchange *x, const gm_dialect *dialect, uint32_t in, 
     g->flags = (g->ask.ignore_eos ? GM_REQUEST_IGNORE_END : 0) |
                (g->ask.echo && g->ask.logprobs ? GM_REQUEST_PROMPT : 0) |
                (g->ask.max_tokens == 0 ? GM_REQUEST_NO_ANSWER : 0);
-    uint64_t random[2] = {0};
-    if (getrandom(random, sizeof random, 0) < 0) random[0] = (uint64_t)(uintptr_t)x;
-    snprintf(x->id, sizeof x->id, "%s-%016llx%08llx", id, (unsigned long long)random[0],
-             (unsigned long long)random[1] & 0xFFFFFFFF);
+    gm_exchange_name(x, id);
     return true;
 }
 
@@ -71,7 +68,7 @@ bool gm_generation_prompts(gm_exchange *x, uint32_t n)
 static uint64_t seed_of(const gm_ask *a)
 {
     uint32_t random = 0;
-    if (a->seed) return (uint64_t)json_integer_value(a->seed);
+    if (a->seed) return (uint64_t)a->seed_number;
     return getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random ? random : 0;
 }
 
@@ -118,7 +115,7 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     gm_generation_cancel(g);
     x->tally.finish = "error";
     if (g->ask.stream) {
-        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, message)))
+        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, NULL, message)))
             x->out.failed = GM_E_NOMEM; /* then it is cut */
         snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
         g->finished = true;
@@ -193,9 +190,10 @@ static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     const gm_dialect *const d = x->gen->dialect;
     gm_delta delta = {.text = {ev->text ? ev->text : "", ev->len}};
-    if (!c->begun) put_choice(x, d->first(x, c));
-    c->begun = true;
-    if (!take_logprobs(x, c, ev, &delta.logprobs)) {
+    const bool asked = ev->kind == GM_EVENT_PROMPT; /* its log-probabilities come with its text */
+    if (!c->begun && !asked) put_choice(x, d->first(x, c));
+    c->begun = !asked;
+    if (!take_logprobs(x, c, ev, asked ? &c->logprobs : &delta.logprobs)) {
         json_decref(delta.logprobs);
         fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
         return;
@@ -244,10 +242,9 @@ static void tell_first(gm_exchange *x, gm_choice *c)
 {
     if (c->told || !(x->gen->flags & GM_REQUEST_PROMPT)) return;
     c->told = true;
-    take_event(x, c,
-               &(gm_event){.kind = GM_EVENT_PROMPT,
-                           .id = x->gen->prompts[c->prompt].at[0],
-                           .logprob = NAN});
+    const int32_t id = x->gen->prompts[c->prompt].at[0];
+    if (gm_openai_is_bos(x, id)) return;
+    take_event(x, c, &(gm_event){.kind = GM_EVENT_PROMPT, .id = id, .logprob = NAN});
 }
 
 /* All that there is of one choice. */

@@ -22,7 +22,7 @@ typedef struct gm_choice {
     bool ended;
     gm_event end;          /* its counts; the text is in `text`                         */
     gm_strbuf text;        /* of a whole reply                                          */
-    json_t *logprobs;      /* of a whole reply, where they are asked for                */
+    json_t *logprobs;      /* of a whole reply, or of a stream's prompt                 */
     size_t offset;         /* characters of text before the next token                  */
     json_t *held;          /* log-probabilities of tokens whose text is not out yet     */
     size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */

@@ -60,7 +60,7 @@ static void put_cors(const gm_exchange *x, struct MHD_Response **r)
 
 static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD_Response *r)
 {
-    if (x->id[0]) put(&r, "x-request-id", x->id);
+    put(&r, "x-request-id", x->id);
     put_cors(x, &r);
     if (atomic_load(&x->server->stopping)) put(&r, "Connection", "close");
     if (!r) return MHD_NO;
@@ -302,6 +302,17 @@ static bool is_ambiguous(const gm_exchange *x)
     return times(x, "Content-Length") + times(x, "Transfer-Encoding") > 1 || times(x, "Host") > 1;
 }
 
+static bool has_key(gm_exchange *x)
+{
+    const gm_admission is = gm_keys_admit(&x->server->keys, header(x, "Authorization"));
+    if (is == GM_ADMITTED) return true;
+    x->reply.ask_key = true;
+    gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL, "%s",
+                   is == GM_NO_KEY ? "a key is needed: Authorization: Bearer KEY"
+                                   : "this key is not known");
+    return false;
+}
+
 static bool is_json(gm_exchange *x)
 {
     const char *const type = header(x, "Content-Type");
@@ -345,14 +356,13 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
     const char *const host = header(x, "Host"), *const origin = header(x, "Origin");
     if (!x->route) {
     } else if (!gm_origin_admit(s, host, origin)) {
+        const char *const cors = s->opts.cors;
         gm_reply_error(x, MHD_HTTP_FORBIDDEN, NULL,
-                       "Host is %.60s and Origin %.60s: without --api-key or --cors only names and "
-                       "pages of this machine are answered",
-                       host ? host : "missing", origin ? origin : "missing");
-    } else if (!x->route->open && !gm_keys_admit(&s->keys, header(x, "Authorization"))) {
-        x->reply.ask_key = true;
-        gm_reply_error(x, MHD_HTTP_UNAUTHORIZED, NULL,
-                       "a key is needed: Authorization: Bearer KEY");
+                       "Host is %.60s and Origin %.60s: without --api-key%s only names and pages "
+                       "of this machine%s%.100s are answered",
+                       host ? host : "missing", origin ? origin : "missing",
+                       cors ? "" : " or --cors", cors ? " and pages of " : "", cors ? cors : "");
+    } else if (!x->route->open && !has_key(x)) {
     } else if (!x->route->early && (!atomic_load(&s->ready) || atomic_load(&s->stopping))) {
         refuse_unready(x);
     } else if (strcmp(x->method, "POST") == 0) {
@@ -445,6 +455,7 @@ static void *line_arrived(void *cls, const char *uri, struct MHD_Connection *con
     x->link = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     x->start_s = gm_clock_s();
     x->deadline_s = x->start_s + s->opts.timeout_s;
+    gm_exchange_name(x, "req");
     atomic_store(&x->holders, 1);
     gm_watcher_mark(&s->watcher, x->link, GM_LINK_READING);
     return x;
@@ -554,11 +565,13 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
         MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0,
                          NULL, NULL, handle, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     if (daemon) return gm_loop_init(&s->loop, daemon, err);
-    return gm_fail(err, errno == ENOMEM ? GM_E_NOMEM : GM_E_IO, errno,
-                   tls ? "http: the daemon cannot be started; is %.80s a PEM "
-                         "certificate and %.80s its key?"
-                       : "http: the daemon cannot be started%.0s%.0s",
-                   tls ? s->opts.tls_cert : "", tls ? s->opts.tls_key : "");
+    const gm_status status = errno == ENOMEM ? GM_E_NOMEM : GM_E_IO;
+    if (tls)
+        return gm_fail(
+            err, status, errno,
+            "the server cannot be started; is %.80s a PEM certificate and %.80s its key?",
+            s->opts.tls_cert, s->opts.tls_key);
+    return gm_fail(err, status, errno, "the server cannot be started: %s", strerror(errno));
 }
 
 void gm_http_close(gm_server *s)

@@ -46,7 +46,8 @@ static bool is_key(gm_str line)
 
 gm_status gm_keys_reload(gm_keys *k, gm_err *err)
 {
-    if (!k->path) return GM_OK;
+    if (!k->path)
+        return gm_fail(err, GM_E_ARG, 0, "there is no --api-key-file that could be read again");
     gm_strbuf text = {0};
     gm_status status = gm_keys_read_file(k->path, &text, err);
     gm_str rest = gm_strbuf_str(&text), line;
@@ -73,7 +74,7 @@ gm_status gm_keys_init(gm_keys *k, const char *option, const char *path, gm_err 
     k->option = option;
     k->path = path;
     if (option && !*option) return gm_fail(err, GM_E_ARG, 0, "api key: it is empty");
-    return gm_keys_reload(k, err);
+    return path ? gm_keys_reload(k, err) : GM_OK;
 }
 
 void gm_keys_deinit(gm_keys *k)
@@ -93,10 +94,10 @@ static unsigned differs(gm_str given, gm_str key)
     return diff;
 }
 
-bool gm_keys_admit(gm_keys *k, const char *authorization)
+gm_admission gm_keys_admit(gm_keys *k, const char *authorization)
 {
-    if (!k->option && !k->path) return true;
-    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0) return false;
+    if (!k->option && !k->path) return GM_ADMITTED;
+    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0) return GM_NO_KEY;
     const gm_str given = gm_str_c(authorization + 7);
     unsigned found = 0; /* every key is compared, whichever fits */
     if (k->option) found |= differs(given, gm_str_c(k->option)) == 0;
@@ -106,5 +107,5 @@ bool gm_keys_admit(gm_keys *k, const char *authorization)
         if (is_key(line)) found |= differs(given, line) == 0;
     }
     pthread_rwlock_unlock(&k->lock);
-    return found;
+    return found ? GM_ADMITTED : GM_UNKNOWN_KEY;
 }

@@ -19,11 +19,13 @@ typedef struct gm_keys {
 } gm_keys;
 
 gm_status gm_keys_init(gm_keys *k, const char *option, const char *path, gm_err *err);
+/* Fails where there is no file; on failure the keys are those before. */
 gm_status gm_keys_reload(gm_keys *k, gm_err *err);
 void gm_keys_deinit(gm_keys *k);
 
-/* Whether the value of an Authorization header lets its sender in. */
-bool gm_keys_admit(gm_keys *k, const char *authorization);
+/* Whether the value of an Authorization header, or NULL, lets its sender in, and if not, why. */
+typedef enum gm_admission { GM_ADMITTED, GM_NO_KEY, GM_UNKNOWN_KEY } gm_admission;
+gm_admission gm_keys_admit(gm_keys *k, const char *authorization);
 
 /* The whole of a small file. */
 gm_status gm_keys_read_file(const char *path, gm_strbuf *out, gm_err *err);

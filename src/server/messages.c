@@ -151,6 +151,10 @@ static gm_status read_message(talk *t, const json_t *message, size_t i, gm_strbu
     gm_strbuf_clear(text);
     GM_TRY(read_content(message, r, i, text, err));
     GM_TRY(gm_strbuf_status(text, err));
+    if (r == ASSISTANT && (t->n == 0 || t->turns[t->n - 1].role == SYSTEM)) {
+        return gm_fail(err, GM_E_ARG, 0,
+                       "messages[%zu] is an assistant's, expected a user's before it", i);
+    }
     if (r == USER) flush_later(t);
     gm_strbuf *const to = place_for(t, r);
     join(to, gm_strbuf_str(text));
@@ -169,8 +173,15 @@ static gm_status read_messages(const json_t *messages, talk *t, gm_err *err)
     }
     flush_later(t);
     gm_strbuf_deinit(&text);
+    if (status != GM_OK) return status;
+    if (t->turns[t->n - 1].role == ASSISTANT) {
+        return gm_fail(
+            err, GM_E_ARG, 0,
+            "messages end with an assistant's turn, expected a user's behind messages[%zu]",
+            json_array_size(messages) - 1);
+    }
     if (t->n == 1 && t->turns[0].role == SYSTEM) t->turns[0].role = USER;
-    return status;
+    return GM_OK;
 }
 
 static gm_status encode(const gm_model *m, const talk *t, gm_ids *out, gm_err *err)

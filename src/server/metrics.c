@@ -37,6 +37,7 @@ void gm_metrics_token(gm_metrics *m, const gm_event *ev, double wait_s, double l
 void gm_metrics_exchange(gm_metrics *m, const gm_exchange *x, double seconds)
 {
     const unsigned hundreds = x->status / 100;
+    if (hundreds == 5 && !x->tally.error[0]) return; /* /health, which says that one must wait */
     atomic_fetch_add(&m->by_status[hundreds < 6 ? hundreds : 0], 1);
     if (x->status == MHD_HTTP_TOO_MANY_REQUESTS) atomic_fetch_add(&m->n_full, 1);
     if (!x->gen) return;
@@ -157,7 +158,8 @@ void gm_metrics_render(gm_server *s, gm_strbuf *out)
     gm_metrics *const m = &s->metrics;
     put_gauge(out, "up_seconds", "time since the start", gm_clock_s() - s->start_s);
     put_gauge(out, "ready", "1 once the model is loaded", atomic_load(&s->ready));
-    put_head(out, "http_requests_total", "counter", "requests answered, by status");
+    put_head(out, "http_requests_total", "counter",
+             "requests answered, by status; without the 503 of /health");
     for (unsigned i = 2; i < 6; i++)
         gm_strbuf_printf(out, "gemmule_http_requests_total{status=\"%uxx\"} %" PRIu64 "\n", i,
                          atomic_load(&m->by_status[i]));

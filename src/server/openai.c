@@ -91,6 +91,13 @@ gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags)
     return (gm_str){t->p ? t->p : "", t->len};
 }
 
+bool gm_openai_is_bos(const gm_exchange *x, int32_t id)
+{
+    size_t len = 0;
+    const char *const piece = gm_model_piece(x->server->model, id, &len);
+    return gm_str_eq((gm_str){piece, len}, GM_STR("<bos>"));
+}
+
 const char *gm_openai_finish(const gm_event *end)
 {
     return end->reason == GM_END_LENGTH ? "length" : "stop";

@@ -22,6 +22,9 @@ json_t *gm_openai_logprob(float logprob);
  * next call. */
 gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags);
 
+/* Whether a token is <bos>, which begins every text and is no part of it. */
+bool gm_openai_is_bos(const gm_exchange *x, int32_t id);
+
 /* "stop" or "length". */
 const char *gm_openai_finish(const gm_event *end);
 

@@ -33,7 +33,6 @@ static void put_generation(const gm_exchange *x, json_t *line)
 {
     const gm_tally *const t = &x->tally;
     const gm_ask *const a = &x->gen->ask;
-    json_object_set_new(line, "id", json_string(x->id));
     json_object_set_new(line, "stream", json_boolean(a->stream));
     json_object_set_new(line, "choices", json_integer(t->n_choices));
     json_object_set_new(line, "prompt_tokens", json_integer(t->n_prompt));
@@ -62,6 +61,7 @@ void gm_record_put(const gm_exchange *x, unsigned status, double seconds)
 
     json_t *const line = json_object();
     json_object_set_new(line, "time", json_string(when));
+    json_object_set_new(line, "id", json_string(x->id));
     put_client(x, line);
     json_object_set_new(line, "method", json_string(x->method));
     json_object_set_new(line, "path", json_string(x->path.p ? x->path.p : ""));

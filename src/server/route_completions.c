@@ -44,33 +44,30 @@ static size_t characters(gm_str text)
     return n;
 }
 
-/* <bos> begins every text and is no part of it. */
-static bool is_bos(const gm_exchange *x, int32_t id)
+static bool top_add(gm_exchange *x, json_t *top, int32_t id, float logprob)
 {
-    size_t len = 0;
-    const char *const piece = gm_model_piece(x->server->model, id, &len);
-    return gm_str_eq((gm_str){piece, len}, GM_STR("<bos>"));
+    char buf[512], key[512];
+    const gm_str name = token_name(x, id, buf, sizeof buf);
+    snprintf(key, sizeof key, "%.*s", (int)name.len, name.p ? name.p : "");
+    return name.p && json_object_set_new(top, key, gm_openai_logprob(logprob)) == 0;
 }
 
+/* The token itself is among its candidates, also where it is none of the likeliest. */
 static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to)
 {
     char buf[512];
     json_t *const top = json_object();
     int bad = 0;
-    for (uint32_t i = 0; i < ev->n_top; i++) {
-        const gm_str name = token_name(x, ev->top[i].id, buf, sizeof buf);
-        char key[512];
-        snprintf(key, sizeof key, "%.*s", (int)name.len, name.p ? name.p : "");
-        bad |= !name.p;
-        bad |= json_object_set_new(top, key, gm_openai_logprob(ev->top[i].logprob));
-    }
+    for (uint32_t i = 0; i < ev->n_top; i++)
+        bad |= !top_add(x, top, ev->top[i].id, ev->top[i].logprob);
+    bad |= !top_add(x, top, ev->id, ev->logprob);
     const gm_str name = token_name(x, ev->id, buf, sizeof buf);
     bad |= !name.p;
     bad |= json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
     bad |= json_array_append_new(json_object_get(to, "text_offset"),
                                  json_integer((json_int_t)c->offset));
-    const bool spelled = ev->kind == GM_EVENT_PROMPT && !(c->offset == 0 && is_bos(x, ev->id));
-    const gm_str text = gm_openai_token(x, ev->id, spelled ? GM_DETOKENIZE_SPECIAL : 0);
+    const gm_str text =
+        gm_openai_token(x, ev->id, ev->kind == GM_EVENT_PROMPT ? GM_DETOKENIZE_SPECIAL : 0);
     bad |= !text.p;
     c->offset += characters(text);
     bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
@@ -91,8 +88,10 @@ static json_t *choice_json(const gm_choice *c, gm_str text, json_t *logprobs, co
 static json_t *first(gm_exchange *x, gm_choice *c)
 {
     const gm_text *const echo = &x->gen->texts[c->prompt];
-    if (echo->len == 0) return json_null();
-    return choice_json(c, (gm_str){echo->p, echo->len}, NULL, NULL);
+    json_t *const logprobs = c->logprobs;
+    if (echo->len == 0 && !logprobs) return json_null();
+    c->logprobs = NULL;
+    return choice_json(c, (gm_str){echo->p ? echo->p : "", echo->len}, logprobs, NULL);
 }
 
 static json_t *delta(gm_exchange *x, gm_choice *c, const gm_delta *d)
@@ -153,7 +152,7 @@ static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, g
                        prompt ? "none of these" : "missing");
     }
     if (!g->ask.echo || ids->n == 0) return GM_OK;
-    const bool skip = is_bos(x, ids->at[0]);
+    const bool skip = gm_openai_is_bos(x, ids->at[0]);
     return gm_model_detokenize(m, ids->at + skip, ids->n - skip, GM_DETOKENIZE_SPECIAL,
                                &g->texts[i], err);
 }
@@ -170,7 +169,7 @@ void gm_route_completions(gm_exchange *x)
     }
     if (g->ask.max_tokens < 0) g->ask.max_tokens = DEFAULT_MAX_TOKENS;
     if (!gm_generation_prompts(x, n)) return;
-    const bool several = json_is_array(prompt) && !json_is_integer(json_array_get(prompt, 0));
+    const bool several = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
     for (uint32_t i = 0; i < n; i++) {
         gm_err err = {0};
         if (read_prompt(x, several ? json_array_get(prompt, i) : prompt, i, &err) == GM_OK)

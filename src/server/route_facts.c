@@ -28,11 +28,13 @@ void gm_route_models(gm_exchange *x)
 
 void gm_route_model(gm_exchange *x)
 {
-    if (strcmp(x->rest, x->server->model_name) == 0)
+    if (strcmp(x->rest, x->server->model_name) == 0) {
         gm_reply_json(x, model_json(x->server));
-    else
-        gm_reply_error(x, MHD_HTTP_NOT_FOUND, "model", "there is no model %.200s, expected %s",
-                       x->rest, x->server->model_name);
+        return;
+    }
+    x->reply.code = "model_not_found";
+    gm_reply_error(x, MHD_HTTP_NOT_FOUND, "model", "there is no model %.200s, expected %s", x->rest,
+                   x->server->model_name);
 }
 
 /* ---- health ------------------------------------------------------------------------------ */

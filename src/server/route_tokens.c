@@ -20,8 +20,8 @@ gm_status gm_tokens_read(const json_t *array, gm_ids *out, const char *name, gm_
     json_t *v;
     json_array_foreach(array, i, v)
     {
-        const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (id < 0 || id > INT32_MAX)
+        json_int_t id = -1;
+        if (!gm_whole_read(v, &id) || id < 0 || id > INT32_MAX)
             return gm_fail(err, GM_E_ARG, 0, "%s[%zu] is not a token id", name, i);
         out->at[out->n++] = (int32_t)id;
     }

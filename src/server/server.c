@@ -68,6 +68,11 @@ uint16_t gm_server_port(const gm_server *s)
     return s->port;
 }
 
+bool gm_server_is_public(const gm_server *s)
+{
+    return !s->loopback && !s->opts.api_key && !s->opts.api_key_file;
+}
+
 const char *gm_server_model(const gm_server *s)
 {
     return s->model_name;

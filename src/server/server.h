@@ -40,6 +40,9 @@ gm_status gm_server_open(gm_server **out, const gm_server_opts *opts, gm_err *er
 /* The port that it listens on. */
 uint16_t gm_server_port(const gm_server *s);
 
+/* Whether everybody may ask who can reach it: others than this machine can, and there are no keys. */
+bool gm_server_is_public(const gm_server *s);
+
 /* While the model loads: what /health says. Any thread. */
 void gm_server_loading(gm_server *s, uint64_t done, uint64_t total);
 

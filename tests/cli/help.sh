@@ -32,7 +32,7 @@ declare -A options=(
            --stop --json -v -h'
     [serve]='-m --ctx --backend --device --threads --kv-type --isa --tune --exact --host --port --model-name --api-key --api-key-file --tls-cert
            --tls-key --cors --parallel --queue --timeout --memory --cache-dir -h'
-    [top]='--host --port --api-key --interval --once -h'
+    [top]='--host --port --api-key --api-key-file --interval --once -h'
     [inspect]='--plan --json -v -h'
     [tokenize]='-m --no-bos --no-special --json -v -h'
     [logits]='-m --ctx --backend --device --threads --kv-type --isa --tune --exact --tokens --top --no-bos --no-special --json -v -h'
@@ -47,7 +47,7 @@ for command in run chat serve top inspect tokenize logits bench compare synth; d
     for option in ${options[$command]}; do
         check "help of $command has $option" out_matches "(^|[ $newline])${option}[, $newline]"
     done
-    check "exit codes" out_has "130 stopped by Ctrl-C"
+    check "exit codes" out_matches "Exit status: .*(130 stopped by Ctrl-C|0 ended by a signal)"
     check "no line is too wide" same "$(awk 'length > 100' "$dir/.out")" ''
     # A server does not end by itself, and there is none to watch: tests/http has both.
     [[ $command =~ ^(serve|top)$ ]] || examples+=$newline$(sed -n '/^Examples/,/^$/s/^  //p' <<<"$text")

@@ -24,6 +24,8 @@ is_error() { # status
     check "should be $1" status_is "$1"
     check "should be an error object" out_matches '^\{"error":\{"message":".+","type":"[a-z_]+","param":.+,"code":.+\}\}$'
     check "should be JSON" head_has 'content-type: application/json'
+    check "should have an id" eval '[[ $head =~ x-request-id:\ ([a-z]+-[0-9a-f]{24}) ]]'
+    check "which the log has" wait_for grep -q "\"id\":\"${BASH_REMATCH[1]}\".*\"status\":$1" "$dir/serve.err"
 }
 metric() { curl -s "$url/metrics" "${@:2}" | sed -n "s/^gemmule_$1 //p"; }
 wait_for() { # command...
@@ -36,6 +38,7 @@ wait_for() { # command...
 serve --ctx 512
 get /health
 check "healthy" status_is 200
+check "has an id" head_has 'x-request-id: req-'
 check "says so" out_has '"status":"ok"'
 get /v1/chat/completions -d "$hello" -H "$json"
 check "the founding documents' request works" status_is 200
@@ -48,6 +51,7 @@ get "/v1/models/${id// /%20}"
 check "one model" status_is 200
 get /v1/models/none
 is_error 404
+check "with OpenAI's code" out_has '"code":"model_not_found"'
 get /props
 check "properties" out_has '"default_sampling":{"temperature":'
 get /metrics
@@ -59,6 +63,10 @@ check "tokens with pieces" out_matches '^\{"tokens":\[\{"id":2,"piece":"<bos>"\}
 get /tokenize -H "$json" -d '{"content":"Hello, world"}'
 get /detokenize -H "$json" -d "{\"tokens\":$(sed -nE 's/.*"tokens":(\[[^]]*\]).*/\1/p' "$dir/.out")}"
 check "and back" out_is '{"content":"Hello, world"}'
+get /detokenize -H "$json" -d '{"tokens":[2.0,1e0]}'
+check "whole numbers written as reals" status_is 200
+get /v1/completions -H "$json" -d '{"prompt":[2.0,5],"max_tokens":1.0}'
+check "in a prompt too" status_is 200
 get /detokenize -H "$json" -d '{"tokens":[1,2,99999999]}'
 is_error 400
 get /health --head
@@ -205,11 +213,16 @@ check "and no text of anybody's" same "$(grep -c Hello "$dir/serve.err")" 0
 works "$G" top --port "$port" --once --interval 0.1
 check "top shows who runs" out_matches 'running +\[\.+\] +0\.0 %  0 of 8'
 check "and the model" out_has ' on cpu'
+check "and names pages" out_matches 'KV local .* of [0-9]+ pages'
 check "and no escapes where there is no terminal" eval '[[ $out != *$'"'\\033'"'* ]]'
 refused 1 'no server answers' "$G" top --port 1 --once
 if command -v script >/dev/null; then
     try timeout 20 script -qec "'$G' top --port $port --interval 3600" /dev/null < <(sleep 1; printf q; sleep 3)
     check "q ends it" rc_is 0
+    try timeout 20 script -qec "stty cols 40 rows 10; '$G' top --port $port --interval 0.2" /dev/null < <(sleep 1; printf q; sleep 3)
+    picture=$(sed $'s/.*\e\\[H//; s/\e\\[[?0-9]*[a-zA-Z]//g; s/\r//g' <<<"${out##*$'\e[H'}")
+    check "a small window is not scrolled" same "$(wc -l <<<"$picture")" 10
+    check "and no line is wider" same "$(awk 'length > 40' <<<"$picture")" ''
 else
     echo "skip: script(1) is not here, so top was not tried at a terminal"
 fi
@@ -232,6 +245,9 @@ get /health
 check "health needs no key" status_is 200
 refused 1 'asks for a key' "$G" top --port "$port" --once
 works "$G" top --port "$port" --once --interval 0.1 --api-key first-key
+works "$G" top --port "$port" --once --interval 0.1 --api-key-file "$dir/keys"
+refused 1 'does not know this key' "$G" top --port "$port" --once --api-key first
+refused 1 'it has no key' "$G" top --port "$port" --once --api-key-file /dev/null
 for path in /v1/models /metrics /props; do
     get $path
     is_error 401
@@ -239,8 +255,10 @@ done
 check "says how" head_has 'www-authenticate: bearer'
 get /v1/models -H 'Authorization: Bearer first'
 is_error 401
+check "says that it came" out_has 'this key is not known'
 get /v1/models -H 'Authorization: Basic first-key'
 is_error 401
+check "says that none came" out_has 'a key is needed'
 for key in option-key first-key second-key; do
     get /v1/models -H "Authorization: Bearer $key"
     check "$key lets in" status_is 200
@@ -270,6 +288,10 @@ check "with its headers" head_has 'access-control-allow-headers: authorization, 
 get /v1/models -H 'Origin: https://evil.example'
 is_error 403
 check "no other origin" head_lacks access-control-allow-origin
+check "says which" out_has 'pages of https://chat.example are answered'
+kill -HUP "$server_pid"
+check "SIGHUP without a file says so" wait_for grep -q 'no --api-key-file that could be read again' "$dir/serve.err"
+check "no warning of a loopback address" eval '! grep -q "may ask" "$dir/serve.err"'
 stop_server
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 serve --tls-cert "$dir/cert.pem" --tls-key "$dir/key.pem"
@@ -282,8 +304,16 @@ stop_server
 for origin in '' chat.example 'https://a.example, https://b.example' https://a.example/ ://a; do
     refused 1 'expected * or one as browsers send it' "$G" serve -m "$MODEL" --port 0 --cors "$origin"
 done
-refused 1 'both a certificate and its key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
+refused 2 'both a certificate and its key: --tls-key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
+refused 2 '--api-key is empty' "$G" serve -m "$MODEL" --port 0 --api-key ''
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
+
+serve --host 0.0.0.0
+check "warns where everybody may ask" grep -q 'whoever reaches 0.0.0.0 may ask' "$dir/serve.err"
+stop_server INT
+check "Ctrl-C ends it with success" rc_is 0
+works "$G" serve --help
+check "and the help says so" out_has 'Exit status: 0 ended by a signal, 1'
 
 # ---- somebody who does not read ------------------------------------------------------------
 : >"$dir/file"
@@ -311,6 +341,7 @@ busy() { [ "$(metric requests_running)/$(metric requests_queued)" = 1/1 ]; }
 check "one runs and one waits" wait_for busy
 get /v1/chat/completions -H "$json" -d "$hello"
 is_error 429
+check "says how many there are" out_has '"message":"the queue is full: at most 1 are answered at once and 1 wait"'
 check "says when to come again" head_has 'retry-after: 1'
 get /health
 check "health is answered meanwhile" out_has '"queued":1'

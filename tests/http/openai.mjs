@@ -198,7 +198,11 @@ async function testCompletions() {
     same('its usage', s.usage.completion_tokens, 8)
     const lp = (await make({ logprobs: 3 })).choices[0].logprobs
     same('log-probabilities', [lp.tokens.length, lp.token_logprobs.length, lp.top_logprobs.length, lp.text_offset.length], [8, 8, 8, 8])
-    check('three candidates', lp.top_logprobs.every((t) => Object.keys(t).length <= 3))
+    const hot = (await make({ logprobs: 3, temperature: 2, top_k: 0, top_p: 1, max_tokens: 40 })).choices[0].logprobs
+    check('three candidates, and the token where it is none of them', [lp, hot].every((l) => l.tokens.every((t, i) => {
+        const names = Object.keys(l.top_logprobs[i])
+        return l.top_logprobs[i][t] === l.token_logprobs[i] && names.length <= 3 + (names.at(-1) === t)
+    })), [lp, hot])
     same('the first token is at 0', lp.text_offset[0], 0)
 }
 
@@ -208,9 +212,10 @@ async function testPromptLogprobs() {
     const lp = r.choices[0].logprobs
     same('no token is drawn', r.usage.completion_tokens, 0)
     same('the text is the prompt', r.choices[0].text, 'Once upon a time there was')
-    same('one for each token of the prompt', lp.tokens.length, r.usage.prompt_tokens)
-    same('the first has none', [lp.token_logprobs[0], lp.top_logprobs[0]], [null, null])
-    check('the others do', lp.token_logprobs.slice(1).every((x) => x <= 0), lp.token_logprobs)
+    same('one for each token of the prompt but <bos>', lp.tokens.length, r.usage.prompt_tokens - 1)
+    same('which are its text', lp.tokens.join(''), r.choices[0].text)
+    check('the first has one too', lp.token_logprobs.every((x) => typeof x === 'number' && x <= 0), lp.token_logprobs)
+    same('from 0 on', lp.text_offset.slice(0, 2), [0, lp.tokens[0].length])
     same('the finish', r.choices[0].finish_reason, 'length')
     // What the model draws after half a prompt has the probability that it has in the whole prompt.
     const half = await make({ prompt: 'Once upon', echo: true, logprobs: 0, max_tokens: 4, temperature: 0, ignore_eos: true })
@@ -219,9 +224,13 @@ async function testPromptLogprobs() {
         method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ content, add_special: true }),
     })).json()).tokens
     const n = (await ids('Once upon')).length
-    same('echo has prompt and answer', drawn.tokens.length, n + 4)
+    same('echo has prompt and answer', drawn.tokens.length, n - 1 + 4)
+    const headless = await make({ prompt: (await ids('Once upon')).slice(1), echo: true, logprobs: 0, max_tokens: 0 })
+    same('what has nothing before it has none', headless.choices[0].logprobs.token_logprobs[0], null)
     const s = await collect(await make({ echo: true, logprobs: 2, max_tokens: 2, ignore_eos: true, stream: true }))
     check('a stream echoes', s.text[0].startsWith('Once upon a time there was'), s.text)
+    same('its first chunk has the prompt', s.chunks[0].choices[0].text, 'Once upon a time there was')
+    same('and its log-probabilities', s.chunks[0].choices[0].logprobs, lp)
 }
 
 async function testIdle() {
@@ -261,7 +270,7 @@ async function testErrors() {
     }
     const long = await refused('a prompt that does not fit', chat({}, 'word '.repeat(2 * context)))
     same('its status, code and field', [long.status, long.code, long.param], [400, 'context_length_exceeded', 'messages'])
-    check('both numbers are named', new RegExp(`\\d+ tokens.*${context - 1}`).test(long.error?.message), long.error?.message)
+    check('both numbers are named', new RegExp(`^the prompt has \\d+ tokens.*${context - 1}`).test(long.error?.message), long.error?.message)
     const full = await chat({ max_tokens: 100000 })
     same('an answer past the context ends with length', full.choices[0].finish_reason, 'length')
     same('and fills it', full.usage.total_tokens, context)

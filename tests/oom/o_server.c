@@ -89,6 +89,7 @@ static gm_status asked(gm_err *err)
     gm_server_close(server);
     blank("Date: ", not_line_end);
     blank("cmpl-", isxdigit);
+    blank("req-", isxdigit);
     blank("\"created\":", isdigit);
     if (strstr(reply, "the body is not JSON"))
         return gm_fail(err, GM_E_FORMAT, 0, "the body is not valid JSON");
@@ -134,6 +135,7 @@ static void requests(void **state)
          "{\"prompt\":\"b\",\"echo\":true,\"logprobs\":2,\"seed\":1,\"max_tokens\":2,"
          "\"ignore_eos\":true,\"stream\":true}"},
         {"/v1/completions", "{\"prompt\":\"b\",\"nonsense\":1}"},
+        {"/v1/chat/completions", "{\"messages\":[],\"tool_choice\":1}"},
     };
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         path = asks[i].path;

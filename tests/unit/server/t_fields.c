@@ -117,7 +117,10 @@ static void test_what_is_read(void **state)
     assert_true(a.stream && a.include_usage && a.logprobs);
     assert_int_equal(a.n_top, 4);
     assert_int_equal(a.max_tokens, 30);
-    assert_int_equal(json_integer_value(a.seed), -9);
+    assert_int_equal(a.seed_number, -9);
+    assert_int_equal(
+        read_body("{\"n\":2.0,\"seed\":-1e3,\"max_tokens\":30.0}", GM_IN_CHAT, &a, &param), GM_OK);
+    assert_true(a.n == 2 && a.seed_number == -1000 && a.max_tokens == 30);
     assert_int_equal(read_body("{\"logprobs\":0}", GM_IN_COMPLETIONS, &a, &param), GM_OK);
     assert_true(a.logprobs && a.n_top == 0);
 }
@@ -130,9 +133,18 @@ static void test_what_is_refused(void **state)
         const char *body, *param, *why;
     } CASES[] = {
         {GM_IN_CHAT, "5", NULL, "expected a JSON object"},
-        {GM_IN_CHAT, "{\"prompt\":\"x\"}", "prompt", "there is no field prompt"},
-        {GM_IN_COMPLETIONS, "{\"messages\":[]}", "messages", "there is no field"},
-        {GM_IN_CHAT, "{\"n\":1.0}", "n", "n is a real number, expected an integer"},
+        {GM_IN_CHAT, "{\"prompt\":\"x\"}", "prompt",
+         "there is no field prompt here; /v1/completions has one"},
+        {GM_IN_COMPLETIONS, "{\"messages\":[]}", "messages", "here; /v1/chat/completions has one"},
+        {GM_IN_CHAT, "{\"foo\":1}", "foo", "there is no field foo"},
+        {GM_IN_CHAT, "{\"tool_choice\":1}", "tool_choice", "null, \"none\" or \"auto\""},
+        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"foo\":1}}", "stream_options",
+         "there is no field stream_options.foo"},
+        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options",
+         "stream_options.include_usage is an integer, expected true or false"},
+        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"include_obfuscation\":true}}",
+         "stream_options", "not supported here, expected null or false"},
+        {GM_IN_CHAT, "{\"n\":1.5}", "n", "n is a real number, expected an integer"},
         {GM_IN_CHAT, "{\"n\":129}", "n", "n is 129, expected 1 to 128"},
         {GM_IN_CHAT, "{\"stream\":1}", "stream", "expected true or false"},
         {GM_IN_CHAT, "{\"audio\":{}}", "audio", "not supported here, expected null"},
@@ -140,7 +152,7 @@ static void test_what_is_refused(void **state)
         {GM_IN_CHAT, "{\"metadata\":{\"a\":1}}", "metadata", "\"a\" is not"},
         {GM_IN_COMPLETIONS, "{\"best_of\":2}", "best_of", "expected the same"},
         {GM_IN_CHAT, "{\"stop\":{}}", "stop", "a string or an array"},
-        {GM_IN_CHAT, "{\"seed\":1e3}", "seed", "expected an integer"},
+        {GM_IN_CHAT, "{\"seed\":1e300}", "seed", "expected an integer"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         gm_ask a;
@@ -194,13 +206,29 @@ static void test_turns(void **state)
                      "[" M("user", "ab") "]");
 }
 
+static void test_turns_out_of_order(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"[" M("assistant", "a") "]", "messages[0] is an assistant's, expected a user's before"},
+        {"[" M("system", "s") "," M("assistant", "a") "," M("user", "b") "]", "messages[1] is an"},
+        {"[" M("user", "a") "," M("assistant", "b") "]", "expected a user's behind messages[1]"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        gm_ids ids = {0};
+        json_t *const messages = json_loads(CASES[i][0], 0, NULL);
+        assert_int_equal(gm_messages_encode(model, messages, &ids, &err), GM_E_ARG);
+        if (!strstr(err.msg, CASES[i][1])) fail_msg("%s: %s", CASES[i][0], err.msg);
+        json_decref(messages);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document_has_every_row),
-        cmocka_unit_test(test_what_is_read),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_document_has_every_row), cmocka_unit_test(test_what_is_read),
+        cmocka_unit_test(test_what_is_refused),        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_turns_out_of_order),
     };
     return cmocka_run_group_tests_name("t_fields", tests, setup, teardown);
 }

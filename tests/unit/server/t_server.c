@@ -109,6 +109,7 @@ static void test_loading(void **state)
     gm_server_loading(server, 25, 100);
     expect("GET", "/health", "", "{\"status\":\"loading\",\"progress\":0.25}");
     expect("POST", "/v1/chat/completions", "{}", "the model is loading: 25 %");
+    expect("GET", "/metrics", "", "status=\"5xx\"} 1\n"); /* health has not failed */
     expect("POST", "/v1/chat/completions", "{}", "Retry-After");
     expect("GET", "/metrics", "", "gemmule_ready 0");
     gm_server_start(server, model, engine);
