@@ -246,7 +246,7 @@ static void dispatch(gm_exchange *x)
     atomic_fetch_add(&x->holders, 1);
     gm_watcher_mark(&s->watcher, x->link, GM_LINK_BUSY);
     gm_watcher_add(&s->watcher, x);
-    gm_crew_put(&s->workers, x);
+    gm_crew_put(x->body.len > GM_SERVER_BODY_LARGE ? &s->porter : &s->workers, x);
     gm_exchange_sleep(x);
 }
 
@@ -548,6 +548,7 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
 {
     GM_TRY(open_port(s, err));
     GM_TRY(gm_crew_init(&s->workers, 2, work, err));
+    GM_TRY(gm_crew_init(&s->porter, 1, work, err));
     GM_TRY(gm_crew_init(&s->reaper, 1, reap, err));
     const bool tls = s->tls_cert.len > 0;
     const struct MHD_OptionItem options[] = {
@@ -580,5 +581,6 @@ void gm_http_close(gm_server *s)
     if (s->listen_fd >= 0) close(s->listen_fd);
     s->listen_fd = -1;
     gm_crew_deinit(&s->workers);
+    gm_crew_deinit(&s->porter);
     gm_crew_deinit(&s->reaper);
 }

@@ -11,6 +11,7 @@
 #include "server/watcher.h"
 
 #define GM_SERVER_BODY_MAX    (16u << 20)  /* bytes of a request's body                  */
+#define GM_SERVER_BODY_LARGE  (1u << 20)   /* that others do not wait for                */
 #define GM_SERVER_BODIES_MAX  (256u << 20) /* bytes of all bodies that wait to be read   */
 #define GM_SERVER_VALUES_MAX  300000       /* values in a body: each takes about 100 bytes */
 #define GM_SERVER_HEAD_MAX    (32u << 10)  /* bytes of its headers, about                */
@@ -27,7 +28,7 @@ struct gm_server {
     gm_loop loop;
     gm_strbuf tls_cert, tls_key;
     gm_keys keys;
-    gm_crew workers, reaper;
+    gm_crew workers, porter, reaper; /* the porter reads large bodies, one after the other */
     gm_watcher watcher;
     gm_metrics metrics;
     double start_s;
