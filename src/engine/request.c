@@ -38,8 +38,7 @@ gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts 
     if (full) {
         gm_seq_free(r);
         return gm_fail(err, GM_E_BUSY, 0,
-                       "the queue is full: at most %" PRIu32 " are answered at once and %" PRIu32
-                       " wait",
+                       "the queue is full: at most %" PRIu32 " at once and %" PRIu32 " waiting",
                        e->place.n_slots, e->max_queue);
     }
     *out = r;

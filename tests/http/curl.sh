@@ -341,7 +341,7 @@ busy() { [ "$(metric requests_running)/$(metric requests_queued)" = 1/1 ]; }
 check "one runs and one waits" wait_for busy
 get /v1/chat/completions -H "$json" -d "$hello"
 is_error 429
-check "says how many there are" out_has '"message":"the queue is full: at most 1 are answered at once and 1 wait"'
+check "says how many there are" out_has '"message":"the queue is full: at most 1 at once and 1 waiting"'
 check "says when to come again" head_has 'retry-after: 1'
 get /health
 check "health is answered meanwhile" out_has '"queued":1'
