@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/* Clients that could keep others out, or the server from stopping: those that do not read, that send
+ * much, that are many, that stop in the middle. Where the server goes by the clock, its notes of when
+ * something began are moved instead of waiting; where a worker has to be busy, it is held. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fixtures/served.h"
+#include "fixtures/tinymodel.h"
+#include "server/state.h"
+
+#define HOUR_S 3600.0
+
+static void nap(double seconds)
+{
+    const struct timespec t = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&t, NULL);
+}
+
+/* ---- connections ------------------------------------------------------------------------- */
+
+/* Waits until the server has n of something, for a minute at most. */
+static void await(uint32_t (*count)(void), uint32_t n)
+{
+    for (int i = 0; count() != n && i < 60000; i++)
+        nap(0.001);
+    assert_int_equal(count(), n);
+}
+
+static uint32_t links(void)
+{
+    return gm_watcher_links(&served.server->watcher);
+}
+
+static uint32_t under_way(void)
+{
+    pthread_mutex_lock(&served.server->lock);
+    const uint32_t n = served.server->n_under_way;
+    pthread_mutex_unlock(&served.server->lock);
+    return n;
+}
+
+/* Every connection has been idle for so long. */
+static void age_links(gm_watcher *w, double seconds)
+{
+    pthread_mutex_lock(&w->lock);
+    for (gm_link *l = w->links; l; l = l->after)
+        l->since_s = gm_clock_s() - seconds;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static bool is_shut(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+/* Newcomers do not cost each other, only who has been there for a while. The watcher's thread is not
+ * there: nothing happens but what a new connection does. */
+static void test_newcomers_stay(void **state)
+{
+    (void)state;
+    enum { CROWD = 3, N = 6 };
+    gm_watcher w = {.crowd = CROWD};
+    int fds[N][2];
+    gm_link *at[N];
+    pthread_mutex_init(&w.lock, NULL);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds[i]), 0);
+    for (int i = 0; i < N - 1; i++) {
+        age_links(&w, -HOUR_S);
+        at[i] = gm_watcher_open(&w, fds[i][0]);
+    }
+    for (int i = 0; i < N - 1; i++)
+        assert_false(is_shut(fds[i][1]));
+    age_links(&w, -HOUR_S);
+    at[0]->since_s = gm_clock_s() - 3;
+    at[1]->since_s = gm_clock_s() - 2;
+    gm_watcher_mark(&w, at[2], GM_LINK_BUSY);
+    at[2]->since_s = gm_clock_s() - 4;
+    at[N - 1] = gm_watcher_open(&w, fds[N - 1][0]);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(is_shut(fds[i][1]), i == 0);
+    for (int i = 0; i < N; i++) {
+        gm_watcher_close(&w, at[i]);
+        close(fds[i][0]);
+        close(fds[i][1]);
+    }
+    pthread_mutex_destroy(&w.lock);
+}
+
+/* A server that believes that there may be so many open files. */
+static void open_with_files(rlim_t n)
+{
+    struct rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    const struct rlimit few = {n < before.rlim_max ? n : before.rlim_max, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    served_open(NULL);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+static void test_connections_follow_files(void **state)
+{
+    (void)state;
+    static const uint32_t cases[][2] = {{50, 10}, {64, 16}, {500, 452}, {1048, 1000}, {1500, 1000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_with_files(cases[i][0]);
+        assert_int_equal(served.server->n_connections, cases[i][1]);
+        gm_server_close(served.server);
+    }
+}
+
+/* ---- who does not read ------------------------------------------------------------------- */
+
+/* The time of what is being answered was up so long ago. */
+static void age_answers(double seconds)
+{
+    gm_watcher *const w = &served.server->watcher;
+    pthread_mutex_lock(&w->lock);
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after)
+        x->deadline_s = gm_clock_s() - seconds;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void test_reader_asleep(void **state)
+{
+    (void)state;
+    served_open(NULL);
+    const int fd = served_ask("POST", "/v1/completions",
+                              "{\"prompt\":\"p7\",\"max_tokens\":2000,\"ignore_eos\":true,"
+                              "\"logprobs\":20,\"stream\":true}");
+    served_await("gemmule_requests_parked 1\n");
+    gm_server_stop(served.server);
+    assert_false(gm_server_wait(served.server, 0));
+    age_answers(HOUR_S);
+    assert_true(gm_server_wait(served.server, 30));
+    close(fd);
+    gm_server_close(served.server);
+}
+
+/* ---- large bodies ------------------------------------------------------------------------ */
+
+static void (*work)(gm_exchange *x);
+static sem_t go_on;
+
+/* Before a large body is read, somebody must allow it. */
+static void work_held(gm_exchange *x)
+{
+    while (x->body.len > GM_SERVER_BODY_LARGE && sem_wait(&go_on) != 0)
+        ;
+    work(x);
+}
+
+static void hold(gm_crew *c)
+{
+    pthread_mutex_lock(&c->lock);
+    work = c->work;
+    c->work = work_held;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void open_held(const gm_server_opts *o)
+{
+    served_open(o);
+    sem_init(&go_on, 0, 0);
+    hold(&served.server->workers);
+    hold(&served.server->porter);
+}
+
+/* A body that has so many MiB, most of them blanks. */
+static char *large_body(size_t n_mib)
+{
+    static const char end[] = "{\"prompt\":\"p7\",\"max_tokens\":3}";
+    const size_t size = n_mib << 20;
+    char *const body = malloc(size);
+    assert_non_null(body);
+    memset(body, ' ', size);
+    memcpy(body + size - sizeof end, end, sizeof end);
+    return body;
+}
+
+/* Some are there and wait to be read, others have arrived by half: a small request is answered. */
+static void test_large_bodies(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    char *const body = large_body(2);
+    int whole[N], half[N];
+    open_held(NULL);
+    for (int i = 0; i < N; i++) {
+        whole[i] = served_ask("POST", "/v1/completions", body);
+        half[i] = served_ask_part("POST", "/v1/completions", body, strlen(body) / 2);
+    }
+    await(under_way, N);
+    served_expect("POST", "/v1/completions", "{\"prompt\":\"p7\",\"max_tokens\":3}",
+                  "HTTP/1.1 200");
+    for (int i = 0; i < N; i++)
+        sem_post(&go_on);
+    for (int i = 0; i < N; i++) {
+        served_read(whole[i], "HTTP/1.1 200");
+        close(whole[i]);
+        close(half[i]);
+    }
+    gm_server_close(served.server);
+    free(body);
+}
+
+/* ---- stopping ---------------------------------------------------------------------------- */
+
+static atomic_int n_read, n_unread, is_closed;
+
+/* Only of a body that was read it is known how many answers were wanted. */
+static void count_read(void *ctx, const char *line)
+{
+    (void)ctx;
+    atomic_fetch_add(strstr(line, "\"choices\":") ? &n_read : &n_unread, 1);
+}
+
+static void *close_server(void *arg)
+{
+    gm_server_close(arg);
+    atomic_store(&is_closed, 1);
+    return NULL;
+}
+
+/* A close that finds a worker busy hangs up on its client and waits for the worker, since the
+ * connection is in its hands. What waits for the worker is not read any more. */
+static void test_close_waits_for_workers(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    char *const body = large_body(2);
+    int fds[N];
+    pthread_t closer;
+    gm_server_opts o = served_opts();
+    o.log = count_read;
+    open_held(&o);
+    for (int i = 0; i < N; i++)
+        fds[i] = served_ask("POST", "/v1/completions", body);
+    await(under_way, N);
+    assert_int_equal(pthread_create(&closer, NULL, close_server, served.server), 0);
+    served_read(fds[0], NULL); /* until it is hung up on */
+    nap(0.2);                  /* for a close that does not wait */
+    assert_false(atomic_load(&is_closed));
+    for (int i = 0; i < N; i++)
+        sem_post(&go_on);
+    pthread_join(closer, NULL);
+    assert_int_equal(atomic_load(&n_read), 0);
+    assert_int_equal(atomic_load(&n_unread), N);
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    free(body);
+}
+
+/* ---- half a handshake -------------------------------------------------------------------- */
+
+static double cpu_s(clockid_t clock)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(clock, &t), 0);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A client that stops in the middle of a TLS message, or leaves there, keeps nobody busy. */
+static void test_half_handshake(void **state)
+{
+    (void)state;
+    static const char beginning[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01};
+    char cert[512], key[512], command[2048];
+    snprintf(cert, sizeof cert, "%s", tiny_path("cert.pem"));
+    snprintf(key, sizeof key, "%s", tiny_path("key.pem"));
+    snprintf(command, sizeof command,
+             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+             "-subj /CN=localhost -keyout '%s' -out '%s' 2>/dev/null",
+             key, cert);
+    if (system(command) != 0) {
+        print_message("skip: openssl is not there to make a certificate\n");
+        skip();
+    }
+    gm_server_opts o = served_opts();
+    o.tls_cert = cert;
+    o.tls_key = key;
+    served_open(&o);
+    clockid_t clock;
+    assert_int_equal(pthread_getcpuclockid(served.server->loop.thread, &clock), 0);
+    for (size_t n = 1; n <= sizeof beginning; n += sizeof beginning - 1) {
+        const int fd = served_connect();
+        await(links, 1);
+        assert_int_equal(send(fd, beginning, n, MSG_NOSIGNAL), n);
+        nap(0.05); /* it has arrived */
+        const double began_s = gm_clock_s(), before_s = cpu_s(clock);
+        nap(0.5);
+        const double busy_s = cpu_s(clock) - before_s, passed_s = gm_clock_s() - began_s;
+        printf("%zu bytes: busy for %.3f of %.3f s\n", n, busy_s, passed_s);
+        assert_true(busy_s < passed_s / 4);
+        close(fd);
+        await(links, 0);
+    }
+    gm_server_close(served.server);
+    unlink(cert);
+    unlink(key);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_newcomers_stay),
+        cmocka_unit_test(test_connections_follow_files),
+        cmocka_unit_test(test_reader_asleep),
+        cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_close_waits_for_workers),
+        cmocka_unit_test(test_half_handshake),
+    };
+    return cmocka_run_group_tests_name("t_siege", tests, served_setup, served_teardown);
+}
