@@ -58,6 +58,21 @@ static void notice_hang_up(gm_watcher *w, const struct epoll_event *ev)
     cancel(x, &x->gone);
 }
 
+/* Nobody may keep others out by doing nothing: in a crowd, who has done so longest has to go. This
+ * is looked at when somebody comes, and on every round: where there are as many as may be, nobody
+ * comes in, and those who were too young to go then would stay. */
+static void thin_crowd(gm_watcher *w)
+{
+    if (w->n_links < w->crowd) return;
+    gm_link *oldest = NULL;
+    for (gm_link *l = w->links; l; l = l->after) {
+        if (!l->busy && (!oldest || l->since_s < oldest->since_s)) oldest = l;
+    }
+    if (!oldest || gm_clock_s() - oldest->since_s < YOUNG_S) return;
+    shutdown(oldest->fd, SHUT_RDWR);
+    oldest->busy = true; /* leaving */
+}
+
 static void look_at_times(gm_watcher *w)
 {
     const double now = gm_clock_s();
@@ -73,6 +88,7 @@ static void look_at_times(gm_watcher *w)
         if (!l->busy && now - l->since_s > (l->reading ? ARRIVAL_S : IDLE_S))
             shutdown(l->fd, SHUT_RDWR);
     }
+    thin_crowd(w);
 }
 
 static void *watcher_main(void *arg)
@@ -137,18 +153,6 @@ void gm_watcher_cancel(gm_watcher *w, bool hang_up)
 
 /* ---- connections ------------------------------------------------------------------------- */
 
-/* Nobody may keep others out by doing nothing: in a crowd, who has done so longest has to go. */
-static void close_oldest(gm_watcher *w)
-{
-    gm_link *oldest = NULL;
-    for (gm_link *l = w->links; l; l = l->after) {
-        if (!l->busy && (!oldest || l->since_s < oldest->since_s)) oldest = l;
-    }
-    if (!oldest || gm_clock_s() - oldest->since_s < YOUNG_S) return;
-    shutdown(oldest->fd, SHUT_RDWR);
-    oldest->busy = true; /* leaving */
-}
-
 gm_link *gm_watcher_open(gm_watcher *w, int fd)
 {
     gm_link *l = NULL;
@@ -156,7 +160,7 @@ gm_link *gm_watcher_open(gm_watcher *w, int fd)
     l->fd = fd;
     l->since_s = gm_clock_s();
     pthread_mutex_lock(&w->lock);
-    if (w->n_links >= w->crowd) close_oldest(w);
+    thin_crowd(w);
     l->after = w->links;
     if (l->after) l->after->before = l;
     w->links = l;

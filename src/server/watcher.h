@@ -31,7 +31,7 @@ typedef struct gm_watcher {
     uint32_t crowd;
 } gm_watcher;
 
-/* Where there are `crowd` connections, a new one costs the oldest that does nothing. */
+/* Where there are `crowd` connections, those that have done nothing for longest have to go. */
 gm_status gm_watcher_init(gm_watcher *w, double ping_s, uint32_t crowd, gm_err *err);
 void gm_watcher_deinit(gm_watcher *w); /* all-zero is fine */
 

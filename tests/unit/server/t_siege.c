@@ -127,6 +127,23 @@ static void test_connections_follow_files(void **state)
     }
 }
 
+/* As many idle connections as there may be, all of them new, and as many again that wait to be
+ * let in: whoever comes then is answered all the same. */
+static void test_idle_burst(void **state)
+{
+    (void)state;
+    enum { N = 16 };
+    int fds[2 * N];
+    open_with_files(GM_SERVER_FILES + N);
+    for (int i = 0; i < 2 * N; i++)
+        fds[i] = served_connect();
+    served_expect("GET", "/health", "", "\"status\":\"ok\"");
+    assert_true(links() <= N);
+    for (int i = 0; i < 2 * N; i++)
+        close(fds[i]);
+    gm_server_close(served.server);
+}
+
 /* ---- who does not read ------------------------------------------------------------------- */
 
 /* The time of what is being answered was up so long ago. */
@@ -321,11 +338,9 @@ static void test_half_handshake(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newcomers_stay),
-        cmocka_unit_test(test_connections_follow_files),
-        cmocka_unit_test(test_reader_asleep),
-        cmocka_unit_test(test_large_bodies),
-        cmocka_unit_test(test_close_waits_for_workers),
+        cmocka_unit_test(test_newcomers_stay), cmocka_unit_test(test_connections_follow_files),
+        cmocka_unit_test(test_idle_burst),     cmocka_unit_test(test_reader_asleep),
+        cmocka_unit_test(test_large_bodies),   cmocka_unit_test(test_close_waits_for_workers),
         cmocka_unit_test(test_half_handshake),
     };
     return cmocka_run_group_tests_name("t_siege", tests, served_setup, served_teardown);
