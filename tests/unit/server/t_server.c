@@ -104,7 +104,7 @@ static void test_half_closed(void **state)
         served_await("gemmule_requests_queued 0\n");
         const int fd = served_ask("POST", "/v1/completions", bodies[i]);
         shutdown(fd, SHUT_WR);
-        served_read(fd, "HTTP/1.1 100 Continue\r\n\r\n");
+        served_read(fd, i ? ": keep-alive" : "HTTP/1.1 100 Continue\r\n\r\n");
         gm_request_close(slow);
         served_read(fd, i ? "data: [DONE]" : "\"completion_tokens\":5");
         close(fd);
