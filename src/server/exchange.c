@@ -110,6 +110,7 @@ static const char *error_code(unsigned status)
     case MHD_HTTP_FORBIDDEN: return "forbidden";
     case MHD_HTTP_NOT_FOUND: return "not_found";
     case MHD_HTTP_METHOD_NOT_ALLOWED: return "method_not_allowed";
+    case MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE:
     case MHD_HTTP_CONTENT_TOO_LARGE: return "request_too_large";
     case MHD_HTTP_UNSUPPORTED_MEDIA_TYPE: return "unsupported_media_type";
     case MHD_HTTP_TOO_MANY_REQUESTS: return "queue_full";

@@ -331,6 +331,14 @@ static bool is_json(gm_exchange *x)
     return false;
 }
 
+/* What the headers take of a connection's memory: libmicrohttpd notes 64 bytes of each. */
+static size_t head_size(const gm_exchange *x)
+{
+    const enum MHD_ValueKind all = MHD_HEADER_KIND | MHD_COOKIE_KIND | MHD_GET_ARGUMENT_KIND;
+    return MHD_get_connection_info(x->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size +
+           64 * (size_t)MHD_get_connection_values(x->conn, all, NULL, NULL);
+}
+
 /* The headers are there. What is wrong with them is said now; a body that comes is still taken, so
  * that the connection can be kept, unless it is too long. */
 static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char *method)
@@ -355,6 +363,10 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
     }
     const char *const host = header(x, "Host"), *const origin = header(x, "Origin");
     if (!x->route) {
+    } else if (head_size(x) > GM_SERVER_HEAD_MAX) {
+        gm_reply_error(x, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, NULL,
+                       "the headers take %zu bytes, with 64 for each, expected at most %u",
+                       head_size(x), GM_SERVER_HEAD_MAX);
     } else if (!gm_origin_admit(s, host, origin)) {
         const char *const cors = s->opts.cors;
         gm_reply_error(x, MHD_HTTP_FORBIDDEN, NULL,
@@ -554,7 +566,7 @@ gm_status gm_http_open(gm_server *s, gm_err *err)
     const struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, s->listen_fd, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, s->n_connections, NULL},
-        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GM_SERVER_HEAD_MAX, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, GM_SERVER_POOL, NULL},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)completed, s},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connection_changed, s},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)line_arrived, s},

@@ -172,6 +172,59 @@ static void test_reader_asleep(void **state)
     gm_server_close(served.server);
 }
 
+/* ---- large heads ------------------------------------------------------------------------- */
+
+/* The status of a request that has so many more headers, of so many bytes each. */
+static int status_of(size_t n_headers, size_t len)
+{
+    static char head[96 << 10];
+    int status = 0;
+    const int fd = served_connect();
+    size_t at = (size_t)snprintf(
+        head, sizeof head, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    for (size_t i = 0; i < n_headers; i++, at += len) {
+        memset(head + at, 'x', len);
+        head[at + 1] = ':';
+        memcpy(head + at + len - 2, "\r\n", 2);
+    }
+    memcpy(head + at, "\r\n", 2);
+    at += 2;
+    assert_int_equal(send(fd, head, at, MSG_NOSIGNAL), at);
+    served_read(fd, NULL);
+    close(fd);
+    assert_int_equal(sscanf(served.reply, "HTTP/1.1 %d ", &status), 1);
+    assert_int_equal(status == 431, strstr(served.reply, "\"request_too_large\"") != NULL);
+    return status;
+}
+
+/* Whatever the number and length of headers, there is an answer: 200 up to some size, then 431. */
+static void test_large_heads(void **state)
+{
+    (void)state;
+    static const size_t cases[][4] = {
+        /* n, n, len, len */
+        {1, 1, 32000, 33500},
+        {9, 9, 3500, 3700},
+        {430, 470, 8, 8},
+        {1, 9, 7000, 7000},
+    };
+    served_open(NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int last = 200, n_refused = 0;
+        assert_int_equal(status_of(cases[i][0], cases[i][2]), 200);
+        for (size_t n = cases[i][0]; n <= cases[i][1]; n++) {
+            for (size_t len = cases[i][2]; len <= cases[i][3]; len += 17) {
+                const int status = status_of(n, len);
+                assert_true(status == 431 || (status == 200 && last == 200));
+                last = status;
+                n_refused += status == 431;
+            }
+        }
+        assert_true(n_refused > 0);
+    }
+    gm_server_close(served.server);
+}
+
 /* ---- large bodies ------------------------------------------------------------------------ */
 
 static void (*work)(gm_exchange *x);
@@ -338,9 +391,13 @@ static void test_half_handshake(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newcomers_stay), cmocka_unit_test(test_connections_follow_files),
-        cmocka_unit_test(test_idle_burst),     cmocka_unit_test(test_reader_asleep),
-        cmocka_unit_test(test_large_bodies),   cmocka_unit_test(test_close_waits_for_workers),
+        cmocka_unit_test(test_newcomers_stay),
+        cmocka_unit_test(test_connections_follow_files),
+        cmocka_unit_test(test_idle_burst),
+        cmocka_unit_test(test_reader_asleep),
+        cmocka_unit_test(test_large_heads),
+        cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_close_waits_for_workers),
         cmocka_unit_test(test_half_handshake),
     };
     return cmocka_run_group_tests_name("t_siege", tests, served_setup, served_teardown);
