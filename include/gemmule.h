@@ -290,8 +290,7 @@ typedef struct gm_device_counts {
 typedef struct gm_load_times {
     double memory_s; /* until the device had given its memory                          */
     double stage_s;  /* ... and the host what it is fed through; 0: its memory is the host's */
-    double layout;   /* laying weights out                                             */
-    double pages;    /* waiting for the file's pages, about; 0 where it is not mapped  */
+    double layout;   /* laying weights out, and waiting for the file's bytes if need be */
     double others;   /* waiting for each other                                         */
     double bus;      /* waiting until the device had fetched what was laid out         */
 } gm_load_times;

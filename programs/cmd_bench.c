@@ -285,10 +285,8 @@ static void say_counts(const row *w)
     gm_say_fact(
         "load, where",
         "%.0f ms for the device's memory (not counted), %.0f for the stage; then threads were "
-        "%.0f %% laying out, %.0f %% waiting for pages, %.0f %% for each other, %.0f %% for the "
-        "bus",
-        1e3 * t->memory_s, 1e3 * t->stage_s, 100 * t->layout, 100 * t->pages, 100 * t->others,
-        100 * t->bus);
+        "%.0f %% laying out, %.0f %% waiting for each other, %.0f %% for the bus",
+        1e3 * t->memory_s, 1e3 * t->stage_s, 100 * t->layout, 100 * t->others, 100 * t->bus);
     for (uint32_t i = 0; i < GM_DEVICE_HEAPS; i++) {
         if (c->held[i])
             gm_say_fact("device memory", "%s in heap %" PRIu32, gm_size_text(c->held[i], held), i);

@@ -7,17 +7,22 @@
  * What goes where is settled first: pieces, which are rows of one tensor in one part, and their tasks.
  * Then every worker takes tasks in their order, until there are none:
  *
- *     ask for a task's pages; wait until its part is free; lay out; the last of a part: submit it
+ *     wait until the task's part is free; lay out; the last of a part: submit it
  *
- * All of them never meet. A bus of 40 GB/s takes a part in 0.8 ms, which is about what it costs to
+ * All of them never meet. A bus of 40 GB/s takes a part in 0.4 ms, less than it costs to
  * stop 16 workers and to wake them again (docs/PERF.md, attempt 52). No worker waits for ever: a part
  * is free once the one before it in its place was fetched, whose tasks were taken earlier, so whoever
  * has the earliest task that is not finished waits for nobody but the device. Parts are submitted as
  * they are finished, in whatever order: each is copied between places that are its own, and is waited
  * for by the value that the timeline has after its own submit.
  *
- * A core lays out 4 to 7 GB/s of the usual formats (attempt 50), so a bus of 40 needs eight of them;
- * larger parts would fall out of the processor's cache before they are fetched. */
+ * Rows are taken from the file's map as they are met. Asking the system for a task's pages first, or
+ * reading them from the file, takes a lock or a copy for every page, and longer than the faults,
+ * each of which maps sixteen pages that are in memory (attempt 53).
+ *
+ * A core lays out 4 to 8 GB/s of the usual formats (attempt 53), so a bus of 40 needs eight of them.
+ * Larger parts would fall out of the processor's cache before they are fetched, and the system takes
+ * 0.3 ms to give a MiB of the stage. */
 
 #include <math.h>
 #include <pthread.h>
@@ -26,12 +31,11 @@
 
 #include "backend/vk/vk.h"
 #include "base/clock.h"
-#include "base/mapfile.h"
 #include "base/mem.h"
 
 #define BUFFER_SIZE (1ull << 30) /* of weights, where the device gives that much at once */
 #define PARTS       4
-#define PART_SIZE   (32ull << 20)
+#define PART_SIZE   (16ull << 20)
 #define ALIGN       256
 
 gm_status gm_vk_size_of(const gm_backend *be, const gm_tensors *t, uint64_t *bytes, gm_err *err)
@@ -266,22 +270,12 @@ static void await_part(loader *l, part *p, gm_load_times *spent)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Every other task is timed: a read of the clock for each. */
-static void ask_for_pages(const piece *p, uint64_t first, uint64_t n, bool timed, double *seconds)
-{
-    const uint64_t row_size = gm_tensor_row_size(p->t);
-    const double start = timed ? gm_clock_s() : 0;
-    gm_mapfile_fetch(p->t->data + (p->first + first) * row_size, n * row_size);
-    if (timed) *seconds += 2 * (gm_clock_s() - start);
-}
-
 static void do_task(loader *l, const piece *p, uint32_t task, gm_load_times *spent)
 {
     const uint64_t first = (uint64_t)(task - p->task_first) * p->task_rows;
     const uint64_t n = p->n - first < p->task_rows ? p->n - first : p->task_rows;
     part *const in = &l->parts[p->part];
     uint8_t *to[GM_VK_PLANES];
-    if (l->w->tensors.mapped) ask_for_pages(p, first, n, task % 2 == 0, &spent->pages);
     if (l->stage.map && p->part >= PARTS) await_part(l, in - PARTS, spent);
     if (l->status != GM_OK) return;
     for (int k = 0; k < GM_VK_PLANES; k++)
@@ -317,8 +311,7 @@ static void work(void *ctx, uint32_t index)
         if (index == 0 && done < l->total) tell(l, done);
     }
     pthread_mutex_lock(&l->lock);
-    l->spent.layout += gm_clock_s() - start - spent.pages - spent.others - spent.bus;
-    l->spent.pages += spent.pages;
+    l->spent.layout += gm_clock_s() - start - spent.others - spent.bus;
     l->spent.others += spent.others;
     l->spent.bus += spent.bus;
     pthread_mutex_unlock(&l->lock);
@@ -336,7 +329,6 @@ static gm_status stream(loader *l, gm_err *err)
     const double now = gm_clock_s(), all = n * fmax(now - start, 1e-9);
     spent->bus = (spent->bus + n * (now - end)) / all;
     spent->layout = fmax(spent->layout, 0) / all;
-    spent->pages /= all;
     spent->others /= all;
     if (l->status == GM_OK) tell(l, l->done);
     if (l->status != GM_OK && err) *err = l->err;

@@ -22,7 +22,7 @@
 #include "backend/vk/vk.h"
 #include "fixtures/chance.h"
 
-#define STAGE     (4ull << 25) /* vk_load.c: four parts of 32 MiB               */
+#define STAGE     (4ull << 24) /* vk_load.c: four parts of 16 MiB               */
 #define ROOF_MAPS 1            /* vk_roof.c: its buffer is hidden, its stage not */
 
 static const gm_backend_ops *const ops = &gm_backend_vulkan;
@@ -30,6 +30,7 @@ static const gm_backend_ops *const ops = &gm_backend_vulkan;
 static struct {
     struct VolkDeviceTable vk;
     uint64_t size;  /* of the last allocation                  */
+    uint64_t stage; /* what has this size is not hidden        */
     uint32_t n_map; /* maps that were asked for so far         */
     atomic_long n_calls;
     long fail_at;        /* which of them, and then all; 0: none */
@@ -82,7 +83,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL MapMemory(VkDevice d, VkDeviceMemory m, Vk
 {
     *out = NULL;
     if (fails()) return mock.result;
-    return mock.size == STAGE || mock.n_map++ == ROOF_MAPS
+    return mock.size == mock.stage || mock.n_map++ == ROOF_MAPS
                ? mock.vk.vkMapMemory(d, m, off, size, flags, out)
                : VK_SUCCESS;
 }
@@ -92,6 +93,7 @@ static void hide_memory(gm_vk_dev *d, long fail_at, VkResult result)
 {
     mock.vk = d->vk;
     mock.n_map = 0;
+    mock.stage = STAGE;
     mock.n_calls = 0;
     mock.fail_at = fail_at;
     mock.result = result;
@@ -243,8 +245,7 @@ static void load_whole(uint32_t n_threads, bool hide)
     gm_err err = {0};
     listener h = {.thread = pthread_self()};
     const gm_progress progress = {hear, &h};
-    /* Pages of memory that is no file's may be asked for too. */
-    const gm_tensors all = {.at = tensors, .n = N, .mapped = !hide};
+    const gm_tensors all = {.at = tensors, .n = N};
     if (hide) hide_memory(&be->dev, 0, VK_SUCCESS);
     const gm_status status = ops->load(be, &all, &progress, &w, &err);
     if (hide) show_memory(&be->dev);
@@ -253,8 +254,8 @@ static void load_whole(uint32_t n_threads, bool hide)
     assert_all_arrived(be, w);
     const gm_load_times *const t = &be->load_times;
     assert_true(be->load_bytes_s > 0 && t->layout > 0);
-    assert_true(hide ? t->bus > 0 && t->stage_s > 0 && t->pages == 0 : t->pages > 0);
-    assert_true(!hide || t->layout + t->others + t->bus <= 1);
+    assert_true(!hide || (t->bus > 0 && t->stage_s > 0));
+    assert_true(t->layout + t->others + t->bus <= 1);
     ops->unload(w);
     assert_given_back(be);
     ops->close(be);
@@ -352,6 +353,7 @@ static void test_plain_copy(void **state)
     for (int hide = 0; hide < 2; hide++) {
         if (ops->open(&be, &(gm_backend_cfg){0}, &err) != GM_OK) fail_msg("%s", err.msg);
         if (hide) hide_memory(&be->dev, 0, VK_SUCCESS);
+        mock.stage = 0; /* both of the roof's buffers may be as large */
         const gm_status status = ops->roof(be, 0, hide ? &hidden : &seen, &err);
         if (hide) show_memory(&be->dev);
         if (status != GM_OK || ops->roof(be, 0, &again, &err) != GM_OK) fail_msg("%s", err.msg);
