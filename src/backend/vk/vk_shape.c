@@ -287,13 +287,14 @@ static bool cut_alike(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i,
     return true;
 }
 
-/* Norms where they usually are not. */
+/* Norms where they usually are not: not so of one row, whose layer has no more than six dispatches. */
 static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     const gm_vk_product alone = without_norms(p);
     const shape s = usual_shape(t, p);
     const bool apart = by_tail(p);
     if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || (!apart && !suits(t, p, &s))) return false;
+    if (p->columns == p->planes) return false;
     if (apart)
         cut_usual(t, &alone, out);
     else

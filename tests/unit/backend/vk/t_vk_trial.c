@@ -130,7 +130,7 @@ static void test_bits(void **state)
     (void)state;
     gm_model *const m = model_open();
     const uint32_t n_vocab = gm_vocab_len(m->vocab);
-    static const uint32_t sizes[] = {1, ROWS}; /* norms are usually done by a product, and apart */
+    static const uint32_t sizes[] = {1, ROWS};
     float *const want = malloc(3 * n_vocab * sizeof *want), *const got = want + 2 * n_vocab;
     notes *const n = calloc(1, sizeof *n);
     device d;
