@@ -122,7 +122,7 @@ typedef struct gm_vk_grid {
 #define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
 #define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
 #define GM_VK_TAIL_ROWS   2 /* most rows whose norms a product's last workgroup usually does */
-#define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes before the ops' constants */
+#define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes of the turns of two ropes */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
  * parts: a desktop gets its turn in between, and whoever cancels need not wait for the end. A piece has
@@ -152,7 +152,7 @@ struct gm_exec {
     gm_vk_buf counters;  /* of workgroups that have finished: 0 between dispatches */
     gm_vk_value *values; /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2], halves, sums; /* scratch of kernels      */
-    gm_vk_buf constants; /* turns of ropes; what of an op does not fit in push constants  */
+    gm_vk_buf turns; /* of ropes, for each pair of a head's values            */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
     uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
     uint32_t max_masks, mask_words;

@@ -166,7 +166,7 @@ static gm_status require(const gm_vk_dev *d, const features *f, gm_err *err)
         {f->f13.maintenance4, "maintenance4"},
         {d->subgroup_min >= 8, "subgroups of 8 lanes or more"},
         {(d->subgroup_ops & SUBGROUP_OPS) == SUBGROUP_OPS, "sums and shuffles in subgroups"},
-        {d->props.limits.maxPushConstantsSize >= 128, "128 bytes of push constants"},
+        {d->props.limits.maxPushConstantsSize >= GM_VK_PUSH, "256 bytes of push constants"},
         {d->props.limits.maxComputeWorkGroupInvocations >= 1024, "workgroups of 1024 lanes"},
         {d->props.limits.maxComputeSharedMemorySize >= 32768, "32 KiB of shared memory"},
     };

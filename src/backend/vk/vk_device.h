@@ -15,6 +15,10 @@
 #include "base/status.h"
 #include "gemmule.h"
 
+/* Bytes of push constants of every kernel: the least that Vulkan 1.4 promises, and what drivers of
+ * 1.3 have. */
+#define GM_VK_PUSH 256
+
 typedef enum gm_vk_memkind {
     GM_VK_LOCAL,   /* the device's own: weights, cache, scratch; mapped where memory is unified  */
     GM_VK_STEP,    /* written by the host each step, read by the device: its own where possible  */

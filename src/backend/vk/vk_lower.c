@@ -4,8 +4,8 @@
  * contents; what does is read from the step by the kernels, or is a grid that the step brings.
  *
  * A layer of Gemma 3 is five dispatches where a step has one row: qkv; rope, store and attention; out
- * and norms; gate and up; down and norms. What of these does not fit in push constants lies in
- * memory. With more rows rope is a kernel of its own, with still more the norms are. */
+ * and norms; gate and up; down and norms. With more rows rope is a kernel of its own, with still more
+ * the norms are. */
 
 #include <math.h>
 #include <string.h>
@@ -133,14 +133,6 @@ static gm_status norm_weight(lowering *l, gm_wid w, uint64_t *addr)
         return gm_fail(l->err, GM_E_UNSUP, 0, "vulkan: norm %s is not a vector", t->name);
     *addr = l->ex->w->addr[w];
     return GM_OK;
-}
-
-/* Constants of an op that lie in memory: the same for every slice. */
-static uint64_t keep(lowering *l, const gm_op *op, const void *data, size_t size)
-{
-    const uint64_t at = GM_VK_TURNS_SIZE + (uint64_t)(op - l->p->ops) * GM_VK_PUSH;
-    memcpy((uint8_t *)l->ex->constants.map + at, data, size);
-    return l->ex->constants.addr + at;
 }
 
 /* Rows of a picked value have a grid that the step brings: none where nobody wants an output. */
@@ -367,9 +359,9 @@ static void cut_sums(const lowering *l, draft *t, struct gm_vk_matmul *push)
     const uint32_t parts = gm_vk_half_parts(&l->ex->be->tuning, tiles, push->n_cols / GM_VK_BLOCK);
     t->d.grid[2] = parts;
     if (parts == 1) return;
-    push->norms = l->ex->sums;
+    push->sums = l->ex->sums;
     push->arrived = l->ex->arrived;
-    touches(t, push->norms, (uint64_t)tiles * parts * GM_VK_HALF_PART, true);
+    touches(t, push->sums, (uint64_t)tiles * parts * GM_VK_HALF_PART, true);
     touches(t, push->arrived, 4, true);
 }
 
@@ -413,9 +405,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
     if (after) *apart = t.apart;
     if (after && t.apart) l->tried = t.d.tried;
     if (after && !t.apart) {
-        struct gm_vk_norms told;
-        GM_TRY(tell_norms(l, &t, after->add->in[0], after, &told));
-        push.norms = keep(l, ops, &told, sizeof told);
+        GM_TRY(tell_norms(l, &t, after->add->in[0], after, &push.norms));
         push.arrived = l->ex->arrived;
         touches(&t, push.arrived, 4, true);
     }
@@ -497,13 +487,13 @@ static uint64_t turns_of(lowering *l, const gm_rope *rope, uint32_t head_dim)
         if (op->rope.theta == rope->theta && op->rope.factor == rope->factor) break;
         at = at ? at : head_dim / 2; /* Gemma 3 has two ropes */
     }
-    uint64_t *const table = (uint64_t *)(void *)ex->constants.map + at;
+    uint64_t *const table = (uint64_t *)(void *)ex->turns.map + at;
     for (uint32_t i = 0; i < head_dim / 2; i++) {
         const double step = pow((double)rope->theta, -2.0 * i / head_dim) / (double)rope->factor;
         const double turn = step / (2 * acos(-1));
         table[i] = (uint64_t)ldexp(turn - floor(turn), 64);
     }
-    return ex->constants.addr + at * 8;
+    return ex->turns.addr + at * 8;
 }
 
 static uint32_t layer_off(const gm_kvmem *kv, uint32_t layer)
@@ -629,9 +619,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
     }
     if (h) {
-        struct gm_vk_turn told;
-        GM_TRY(tell_turn(l, &t, h, &told));
-        push.turn = keep(l, op, &told, sizeof told);
+        GM_TRY(tell_turn(l, &t, h, &push.t));
     } else {
         touches_value(l, &t, op->in[0], false);
         touches_cache(&t, op->layer, false);

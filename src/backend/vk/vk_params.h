@@ -108,7 +108,8 @@ struct gm_vk_matmul {
     GM_ADDR x, meta; /* int8 and its scales, or float32 and 0; float16 as gm_vk_halves'  */
     GM_ADDR w[3];    /* up to three matrices of one type and width; gate and up          */
     GM_ADDR dst[3];  /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
-    GM_ADDR norms;   /* a gm_vk_norms in memory; of float16: what parts of a sum leave   */
+    GM_STRUCT(gm_vk_norms) norms;
+    GM_ADDR sums;    /* of float16: what parts of a sum leave                            */
     GM_ADDR arrived; /* a word: workgroups that have finished, 0 between dispatches; of
                       * float16 one for each tile                                        */
     GM_U32 n_rows[3];
@@ -163,7 +164,7 @@ struct gm_vk_attend {
     GM_ADDR dst, dstq, meta; /* float32 and int8, each 0 where nobody wants it   */
     GM_ADDR parts, arrived;  /* partial results; workgroups that have finished   */
     GM_ADDR head;
-    GM_ADDR turn; /* a gm_vk_turn in memory, where q, k and v are as their products give them */
+    GM_STRUCT(gm_vk_turn) t; /* where q, k and v are as their products give them */
     GM_U32 n_head, n_kv_head, head_dim;
     GM_U32 table_len, layer_off, max_splits;
     GM_U32 class_of;

@@ -9,7 +9,7 @@ gm_status gm_vk_pipes_init(gm_vk_pipes *p, gm_vk_dev *d, const void *cached, siz
                            gm_err *err)
 {
     p->dev = d;
-    const VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, 128};
+    const VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, GM_VK_PUSH};
     const VkPipelineLayoutCreateInfo layout = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .pushConstantRangeCount = 1,

@@ -22,7 +22,7 @@ typedef struct gm_vk_pipe {
 
 typedef struct gm_vk_pipes {
     gm_vk_dev *dev;
-    VkPipelineLayout layout; /* of all: 128 bytes of push constants and nothing else */
+    VkPipelineLayout layout; /* of all: push constants and nothing else */
     VkPipelineCache cache;
     gm_vk_pipe *at;
     size_t n, cap, n_compiled;

@@ -8,7 +8,6 @@
 
 #include "backend/vk/vk_pipeline.h"
 
-#define GM_VK_PUSH   128
 #define GM_VK_RANGES 12
 
 /* Bytes that a dispatch touches. Address and size need not be memory's: any numbers that overlap

@@ -65,11 +65,6 @@ static gm_status alloc_slice(gm_exec *ex, uint32_t i, gm_err *err)
     return GM_OK;
 }
 
-static uint64_t constants_size(const gm_exec *ex)
-{
-    return GM_VK_TURNS_SIZE + (uint64_t)ex->plan->n_ops * GM_VK_PUSH;
-}
-
 /* A size shares what a larger one has; where it needs more (attention's splits, of up to 64 rows), it
  * has that beside. */
 gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv, gm_bucket most,
@@ -93,7 +88,7 @@ gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc 
             *bytes += size[k] * (k == GM_VK_SHARE_VALUES ? 1 : GM_TICKETS);
             had[k] = size[k];
         }
-        *bytes += counters + constants_size(&ex);
+        *bytes += counters + GM_VK_TURNS_SIZE;
     }
     return GM_OK;
 }
@@ -145,8 +140,7 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->top, (size_t)ex->bucket.outs * GM_TOP_MAX, sizeof *ex->top, "results",
                         err));
     GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
-    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->constants, constants_size(ex), GM_VK_STEP,
-                           "constants", err));
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->turns, GM_VK_TURNS_SIZE, GM_VK_STEP, "turns", err));
     GM_TRY(gm_vk_values_place(ex, err));
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, i, err));
@@ -193,7 +187,7 @@ void gm_vk_drop(gm_exec *ex)
     }
     gm_vk_share_release(ex->be, &ex->scratch);
     gm_vk_buf_free(d, &ex->counters);
-    gm_vk_buf_free(d, &ex->constants);
+    gm_vk_buf_free(d, &ex->turns);
     gm_mem_free(ex->values);
     gm_mem_free(ex->out);
     gm_mem_free(ex->top);

@@ -35,8 +35,6 @@ layout(push_constant, std430) uniform Push { gm_vk_attend p; };
 
 shared float whole[E * DIM], whole_max[E], whole_sum[E];
 
-layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Turn { gm_vk_turn v; };
-
 void fold_begin()
 {
     [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < E * DIM; i += gl_WorkGroupSize.x)
@@ -163,7 +161,7 @@ void fold_saved(uint i, uint n)
 // that is nearest to it.
 void turn(StepRow row, Part s, uint mine, uint s_first, uint n_splits)
 {
-    const gm_vk_turn t = Turn(p.turn).v;
+    const gm_vk_turn t = p.t;
     const uint split_of = max(row.pos / GM_VK_SPLIT, s_first) - s_first;
     const bool stores = mine == min(split_of, n_splits - 1);
     if (stores) {

@@ -468,7 +468,7 @@ static const lie lacks[] = {
     {PROPERTIES(1), offsetof(VkPhysicalDeviceVulkan11Properties, subgroupSupportedOperations),
      VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT,
      "lacks sums and shuffles in subgroups"},
-    {OF(limits.maxPushConstantsSize), 64, "lacks 128 bytes of push constants"},
+    {OF(limits.maxPushConstantsSize), 128, "lacks 256 bytes of push constants"},
     {OF(limits.maxComputeWorkGroupInvocations), 512, "lacks workgroups of 1024 lanes"},
     {OF(limits.maxComputeSharedMemorySize), 16384, "lacks 32 KiB of shared memory"},
     {OF(apiVersion), VK_API_VERSION_1_2, "has Vulkan 1.2, expected 1.3 or later"},

@@ -499,7 +499,7 @@ static void test_execs_share(void **state)
     const uint64_t alone = held(&d);
     lower_more(&d, &s, 1, &small);
     const uint64_t own = held(&d) - alone;
-    assert_int_equal(own, small->constants.size + small->counters.size);
+    assert_int_equal(own, small->turns.size + small->counters.size);
     for (int i = 0; i < 4; i++) {
         turn(&d, small, step, i % 2, got);
         assert_same_turn(got, want);

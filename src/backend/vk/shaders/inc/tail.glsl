@@ -5,15 +5,10 @@
 
 #include "inc/last.glsl"
 
-layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Norms
-{
-    gm_vk_norms v;
-};
-
 // y [n_rows, n_cols] is what the product has written.
-void tail(uint64_t norms, uint64_t arrived, uint64_t y, uint n_cols, uint n_rows)
+void tail(gm_vk_norms norms, uint64_t arrived, uint64_t y, uint n_cols, uint n_rows)
 {
     if (!is_last(arrived, gl_NumWorkGroups.x)) return;
     [[dont_unroll]] for (uint row = 0; row < n_rows; row++)
-        norm_row(Norms(norms).v, y, n_cols, row, row);
+        norm_row(norms, y, n_cols, row, row);
 }
