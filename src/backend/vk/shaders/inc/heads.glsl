@@ -72,13 +72,13 @@ void store_q8(uint first, uint64_t base, uint cell, uint units)
 {
     const uint n_words = units * 2; // of four values; eight words are a block
     [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < n_words; i += gl_WorkGroupSize.x) {
-        float m = 0;
+        uint m = 0;
         [[dont_unroll]] for (uint j = 0; j < 32; j++)
             m = magnitude(m, heads[first + i / 8 * 32 + j]);
-        const vec2 scale = quantise_scales(m);
+        const vec2 scale = quantise_scales(uintBitsToFloat(m));
         const uint at = first + 4 * i;
         const vec4 x = vec4(heads[at], heads[at + 1], heads[at + 2], heads[at + 3]);
-        CU1(base).v[cell * n_words + i] = quantise_word(x, scale.y);
+        CU1(base).v[cell * n_words + i] = quantise_word(quantise_round(x, scale.y));
         if (i % 8 == 0) {
             const float rounded = unpackHalf2x16(gm_half(scale.x)).x;
             CF1(base + units * GM_VK_PAGE * 8).v[cell * n_words / 8 + i / 8] = rounded;

@@ -91,11 +91,21 @@ vec2 quantise_scales(float m)
     return vec2(scales.x, isinf(scales.y) ? 0 : scales.y);
 }
 
-// Four values as bytes of a word.
-uint quantise_word(vec4 x, float up)
+// Four values as integers, by addition: floats of this size have no digits behind the point, and
+// their last bits are the integer's. A device adds many times faster than it converts.
+#define INTEGERS 12582912.0 // 1.5 * 2^23
+
+vec4 quantise_round(vec4 x, float up)
 {
     precise const vec4 scaled = x * up;
-    const ivec4 q = up == 0 ? ivec4(0) : ivec4(roundEven(scaled));
+    precise const vec4 shifted = (up == 0 ? vec4(0) : scaled) + INTEGERS;
+    return shifted;
+}
+
+// As bytes of a word.
+uint quantise_word(vec4 shifted)
+{
+    const uvec4 q = floatBitsToUint(shifted);
     return (q.x & 255) | (q.y & 255) << 8 | (q.z & 255) << 16 | q.w << 24;
 }
 
@@ -105,47 +115,46 @@ vec4 word_values(uint w)
                 bitfieldExtract(int(w), 16, 8), bitfieldExtract(int(w), 24, 8));
 }
 
-int byte_sum(uint w)
+// The larger magnitude, as bits: those of NaN are above all others, so that it is seen.
+uint magnitude(uint m, float x)
 {
-    return bitfieldExtract(int(w), 0, 8) + bitfieldExtract(int(w), 8, 8) +
-           bitfieldExtract(int(w), 16, 8) + bitfieldExtract(int(w), 24, 8);
+    return max(m, floatBitsToUint(x) & 0x7fffffffu);
 }
 
-// Larger magnitude; NaN wins, so that it is seen.
-float magnitude(float m, float x)
+// Eight neighbouring lanes hold a block of 32, four values each; all eight must be here, for its
+// largest magnitude as for what follows.
+float block_largest(vec4 x)
 {
-    x = abs(x);
-    return isnan(x) || x > m ? x : m;
+    uint m = magnitude(magnitude(magnitude(magnitude(0, x.x), x.y), x.z), x.w);
+    [[unroll]] for (uint i = 1; i < 8; i <<= 1)
+        m = max(m, subgroupShuffleXor(m, i));
+    return uintBitsToFloat(m);
 }
 
-// Eight neighbouring lanes hold a block of 32, four values each; all eight must be here. Writes the
-// block's codes and meta {dx, two sums of 16}, and answers what they leave of x.
-vec4 quantise_once(vec4 x, uint64_t q, uint64_t meta, uint block, bool inside)
+// Writes the block's codes and meta {dx, two sums of 16}, and answers what they leave of x.
+vec4 block_write(vec4 x, vec2 scale, uint64_t q, uint64_t meta, uint block, bool inside)
 {
     const uint lane = gl_SubgroupInvocationID & 7;
-    float m = magnitude(magnitude(magnitude(abs(x.x), x.y), x.z), x.w);
-    for (uint i = 1; i < 8; i <<= 1)
-        m = magnitude(m, subgroupShuffleXor(m, i));
-    const vec2 scale = quantise_scales(m);
-    const uint word = quantise_word(x, scale.y);
-    int sum = byte_sum(word);
+    const vec4 shifted = quantise_round(x, scale.y);
+    const uvec4 bits = floatBitsToUint(shifted);
+    uint sum = bits.x + bits.y + bits.z + bits.w - 4 * floatBitsToUint(INTEGERS);
     sum += subgroupShuffleXor(sum, 1);
     sum += subgroupShuffleXor(sum, 2);
-    const int other = subgroupShuffleXor(sum, 4);
+    const uint other = subgroupShuffleXor(sum, 4);
     if (inside) {
-        WU1(q).v[block * 8 + lane] = word;
+        WU1(q).v[block * 8 + lane] = quantise_word(shifted);
         if (lane == 0)
             WU2(meta).v[block] = uvec2(floatBitsToUint(scale.x), (sum & 0xffff) | other << 16);
     }
-    precise const vec4 rest = x - scale.x * word_values(word);
+    precise const vec4 rest = x - scale.x * (shifted - INTEGERS);
     return rest;
 }
 
-// The same, and where plane is not 0 what is left once more, that many blocks behind. Once in the
-// code: a kernel that runs for microseconds waits for each instruction to be fetched.
+// A block, and where plane is not 0 what is left of it once more, that many blocks behind. Once in
+// the code: a kernel that runs for microseconds waits for each instruction to be fetched.
 void quantise_lanes(vec4 x, uint64_t q, uint64_t meta, uint block, uint plane, bool inside)
 {
     const uint n = plane != 0 ? 2 : 1;
     [[dont_unroll]] for (uint i = 0; i < n; i++)
-        x = quantise_once(x, q, meta, block + i * plane, inside);
+        x = block_write(x, quantise_scales(block_largest(x)), q, meta, block + i * plane, inside);
 }
