@@ -9,8 +9,8 @@
 // What a row does not see adds nothing, and who adds what follows from a cell's place in its split:
 // both compute the same bits.
 //
-// A step of one row needs no kernel for its heads (TURN 1): every workgroup norms and turns its q,
-// and the one whose split has the row's own cell does so with k and stores k and v before it looks.
+// A step of one row needs no kernel for its heads (TURN 1): every workgroup norms and turns q and
+// k while it waits for its cells, and the one whose split has the row's own stores k and v.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
@@ -33,7 +33,15 @@ layout(push_constant, std430) uniform Push { gm_vk_attend p; };
 
 #include "inc/attend_split.glsl"
 
-shared float whole[E * DIM], whole_max[E], whole_sum[E];
+// What is there so far of splits that are walked.
+shared float whole[WALK == 1 ? E * DIM : 1], whole_max[E], whole_sum[E];
+
+uint64_t head_from(uint h)
+{
+    const uint row = gl_WorkGroupID.z * T + h / G, kv_head = gl_WorkGroupID.x, len = p.head_dim;
+    if (TURN == 1 && h >= G) return (h == G ? p.t.k : p.t.v) + 4 * kv_head * len;
+    return p.q + 4 * ((row * p.n_kv_head + kv_head) * G + h % G) * len;
+}
 
 void fold_begin()
 {
@@ -68,45 +76,21 @@ void fold()
     barrier();
 }
 
-// Maxima and sums of n saved splits become the factors of head e's whole and of its parts; a part
-// in which it sees nothing has a factor below 0.
-#define SAVED 8 // splits at once
-shared float saved_whole[SAVED * G], saved_part[SAVED * G];
-
-void fold_factors(uint e, uint n)
-{
-    float most = whole_max[e], all = whole_sum[e];
-    [[dont_unroll]] for (uint k = e; k < n * G; k += G) {
-        const float part_most = saved_whole[k], part_all = saved_part[k];
-        saved_part[k] = -1;
-        if (part_all == 0) continue;
-        const float m = max(most, part_most);
-        saved_whole[k] = gm_exp(most - m);
-        saved_part[k] = gm_exp(part_most - m);
-        precise const float sum = all * saved_whole[k] + part_all * saved_part[k];
-        all = sum;
-        most = m;
-    }
-    whole_max[e] = most;
-    whole_sum[e] = all;
-}
-
-// Row t of the workgroup's, which is that row of the step.
+// Row t of the workgroup's, which is that row of the step: `part`, or `whole` of who walks.
 void put(uint t, uint row)
 {
-    const uint first = row * p.n_head * p.head_dim + gl_WorkGroupID.x * G * p.head_dim;
-    const uint n = G * p.head_dim;
+    const uint first = (row * p.n_kv_head + gl_WorkGroupID.x) * G * p.head_dim;
     const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-    [[dont_unroll]] for (uint i = lane * 4; i < n; i += gl_WorkGroupSize.x * 4) {
+    [[dont_unroll]] for (uint i = lane * 4; i < G * DIM; i += gl_WorkGroupSize.x * 4) {
+        const uint e = t * G + i / DIM, d = i % DIM, at = first + i / DIM * p.head_dim + d;
+        const float sum = WALK == 1 ? whole_sum[e] : part_sum[e];
         vec4 x = vec4(0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
-            const uint e = t * G + (i + j) / p.head_dim, d = (i + j) % p.head_dim;
-            if (i + j >= n) break;
-            x[j] = whole[e * DIM + d] / whole_sum[e];
-            if (p.dst != 0) WF1(p.dst).v[first + i + j] = x[j];
+            if (d + j >= p.head_dim) break;
+            x[j] = (WALK == 1 ? whole[e * DIM + d + j] : part[e * DIM + d + j]) / sum;
+            if (p.dst != 0) WF1(p.dst).v[at + j] = x[j];
         }
-        if (p.dstq != 0)
-            quantise_lanes(x, p.dstq, p.meta, (first + i) / GM_VK_BLOCK, p.plane, true);
+        if (p.dstq != 0) quantise_lanes(x, p.dstq, p.meta, at / GM_VK_BLOCK, p.plane, true);
     }
 }
 
@@ -126,57 +110,94 @@ void part_save(uint at)
     }
 }
 
-// Adds the n splits that were saved for row i to the whole, in order. Factors come first, from the
+// Splits that are folded at once: a lane has one head's maximum and sum of one of them.
+const uint SAVED = GM_VK_ATTEND_LANES / G;
+#define AT_ONCE 16 // values of a lane that are on their way
+shared float saved_max[SAVED * G], saved_whole[SAVED * G], saved_part[SAVED * G];
+shared float saved_sum[SAVED * G];
+
+// Factors for each of n saved splits: of what is there before it, and of itself; the latter is
+// below 0 if nothing of it is seen. Answers the maximum up to the lane's split.
+float fold_factors(uint from, uint n)
+{
+    const uint k = gl_LocalInvocationIndex, e = k % G;
+    const bool mine = k < n * G;
+    const uint at = from + k / G * G * (DIM + 2) + e;
+    const float most = mine ? CF1(p.parts).v[at] : 0, sum = mine ? CF1(p.parts).v[at + G] : 0;
+    if (mine) saved_max[k] = most;
+    barrier();
+    float before = whole_max[e];
+    for (uint j = e; j < k && mine; j += G)
+        before = max(before, saved_max[j]);
+    const float m = max(before, most), up = gm_exp(most - m);
+    if (mine) {
+        precise const float scaled = sum * up;
+        saved_whole[k] = gm_exp(before - m);
+        saved_part[k] = sum == 0 ? -1 : up;
+        saved_sum[k] = scaled;
+    }
+    barrier();
+    return m;
+}
+
+// Adds the n splits that were saved for row i in `part`, in order. Factors come first, from the
 // maxima alone, so that a lane may have many splits' values on their way.
 void fold_saved(uint i, uint n)
 {
+    const uint size = G * (DIM + 2);
+    if (gl_LocalInvocationIndex < G) {
+        whole_max[gl_LocalInvocationIndex] = NEGATIVE_INF;
+        whole_sum[gl_LocalInvocationIndex] = 0;
+    }
+    for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x)
+        part[d] = 0;
+    barrier();
     [[dont_unroll]] for (uint first = 0; first < n; first += SAVED) {
-        const uint here = min(SAVED, n - first);
-        for (uint k = gl_LocalInvocationIndex; k < here * G; k += gl_WorkGroupSize.x) {
-            const uint at = part_at(i, first + k / G) + k % G;
-            saved_whole[k] = CF1(p.parts).v[at];
-            saved_part[k] = CF1(p.parts).v[at + G];
+        const uint here = min(SAVED, n - first), from = part_at(i, first);
+        const float m = fold_factors(from, here);
+        for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x) {
+            const uint e = d / DIM;
+            float sum = part[d], all = whole_sum[e];
+            [[dont_unroll]] for (uint k = 0; k < here; k += AT_ONCE) {
+                float x[AT_ONCE];
+                [[unroll]] for (uint j = 0; j < AT_ONCE; j++)
+                    x[j] = CF1(p.parts).v[from + min(k + j, here - 1) * size + 2 * G + d];
+                [[unroll]] for (uint j = 0; j < AT_ONCE; j++) {
+                    const uint s = (k + j) * G + e;
+                    if (k + j >= here || saved_part[s] < 0) continue;
+                    precise const float next = sum * saved_whole[s] + x[j] * saved_part[s];
+                    precise const float more = all * saved_whole[s] + saved_sum[s];
+                    sum = next;
+                    all = more;
+                }
+            }
+            part[d] = sum;
+            if (d % DIM == 0) part_sum[e] = all;
         }
         barrier();
-        if (gl_LocalInvocationIndex < G) fold_factors(gl_LocalInvocationIndex, here);
-        barrier();
-        for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x) {
-            float x[SAVED];
-            [[unroll]] for (uint k = 0; k < SAVED; k++)
-                x[k] = CF1(p.parts).v[part_at(i, first + min(k, here - 1)) + 2 * G + d];
-            float sum = whole[d];
-            [[unroll]] for (uint k = 0; k < SAVED; k++) {
-                const float up = saved_part[k * G + d / DIM];
-                if (k >= here || up < 0) continue;
-                precise const float next = sum * saved_whole[k * G + d / DIM] + x[k] * up;
-                sum = next;
-            }
-            whole[d] = sum;
+        const uint k = gl_LocalInvocationIndex;
+        if (k < here * G && k / G == here - 1) {
+            whole_max[k % G] = m;
+            whole_sum[k % G] = part_sum[k % G];
         }
         barrier();
     }
 }
 
-// The heads of the step's only row; k and v are of the workgroup that has its cell among others, or
-// that is nearest to it.
-void turn(StepRow row, Part s, uint mine, uint s_first, uint n_splits)
+// Norms and turns the heads of the step's only row, and stores k and v where told.
+void turn(Part s, uint pos, bool stores)
 {
-    const gm_vk_turn t = p.t;
-    const uint split_of = max(row.pos / GM_VK_SPLIT, s_first) - s_first;
-    const bool stores = mine == min(split_of, n_splits - 1);
-    if (stores) {
-        head_read(G, t.k, gl_WorkGroupID.x * p.head_dim, p.head_dim);
-        head_read(G + 1, t.v, gl_WorkGroupID.x * p.head_dim, p.head_dim);
+    heads_turn(p.t, G + 1, p.head_dim, pos);
+    if (!stores) return;
+    const uint units = cell_units(p.head_dim), n = cell_words(units);
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < 2 * n; i += gl_WorkGroupSize.x) {
+        const uint which = i / n, word = head_word(G + which, i % n, units);
+        const uint64_t to = pages[PAGES] + which * values_behind();
+        WU1(to).v[word_at(pos % GM_VK_PAGE, i % n, units)] = word;
+        own[which * OWN + i % n] = word;
     }
-    heads_turn(t, stores ? G + 1 : G, G, p.head_dim, row.pos);
-    if (stores) {
-        [[dont_unroll]] for (uint i = 0; i < 2; i++)
-            head_store(G + i, cells(row.slot, row.pos, i), row.pos % GM_VK_PAGE, p.head_dim);
-        memoryBarrierBuffer();
-        barrier();
-        memoryBarrierBuffer();
-        fetch_again(s, row.pos - s.base);
-    }
+    own_cell = pos - s.base;
+    barrier();
 }
 
 // The longest run that begins with row `begin` of the n that the workgroup has.
@@ -196,17 +217,19 @@ Run run_at(uint first_row, uint begin, uint n)
 // One split of the row, or all of them where this workgroup is the last of its splits; false else.
 bool attend_split(uint i, uint mine)
 {
-    const Run run = run_at(i, 0, 1);
+    const uint pos = Rows(p.rows).v[i].pos;
+    const Run run = Run(Rows(p.rows).v[i].slot, 0, 1, Rows(p.rows).v[i].first[p.class_of],
+                        Rows(p.rows).v[i].last[p.class_of]);
     const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
     if (mine >= n_splits) return false;
     const Part s = part_of(run, s_first + mine);
-    fetch_part(s);
-    if (TURN == 1) turn(Rows(p.rows).v[i], s, mine, s_first, n_splits);
+    if (TURN == 1) heads_put(p.head_dim);
+    fetch_part(s, pos);
+    // k and v are of the workgroup that has the row's cell among others, or that is nearest to it.
+    const uint split_of = max(pos / GM_VK_SPLIT, s_first) - s_first;
+    if (TURN == 1) turn(s, pos, mine == min(split_of, n_splits - 1));
     split(run, s);
-    if (n_splits == 1) {
-        fold();
-        return true;
-    }
+    if (n_splits == 1) return true;
     part_save(part_at(i, mine));
     const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
     if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
@@ -219,24 +242,23 @@ void main()
     const uint i = gl_WorkGroupID.z * T, n_rows = rows_in_step(p.head, p.flags);
     if (i >= n_rows) return;
     const uint n = min(n_rows - i, T);
-    [[dont_unroll]] for (uint e = 0; e < n * G; e++) {
-        const uint head = ((i + e / G) * p.n_kv_head + gl_WorkGroupID.x) * G + e % G;
-        head_read(e, p.q, head * p.head_dim, p.head_dim);
-    }
+    if (TURN == 1) heads_ask(p.t, G, p.head_dim);
+    [[dont_unroll]] for (uint e = 0; TURN == 0 && e < n * G; e++)
+        head_read(e, p.head_dim);
     if (gl_LocalInvocationIndex < n) {
-        const StepRow row = Rows(p.rows).v[i + gl_LocalInvocationIndex];
-        row_first[gl_LocalInvocationIndex] = row.first[p.class_of];
-        row_last[gl_LocalInvocationIndex] = row.last[p.class_of];
+        const uint row = i + gl_LocalInvocationIndex;
+        row_first[gl_LocalInvocationIndex] = Rows(p.rows).v[row].first[p.class_of];
+        row_last[gl_LocalInvocationIndex] = Rows(p.rows).v[row].last[p.class_of];
     }
-    fold_begin();
     if (WALK == 0) {
         if (attend_split(i, gl_WorkGroupID.y)) put(0, i);
         return;
     }
+    fold_begin();
     for (uint begin = 0; begin < n;) {
         const Run run = run_at(i, begin, n);
         for (uint s = run.first / GM_VK_SPLIT; s <= run.last / GM_VK_SPLIT; s++) {
-            fetch_part(part_of(run, s));
+            fetch_part(part_of(run, s), 0);
             split(run, part_of(run, s));
             fold();
         }

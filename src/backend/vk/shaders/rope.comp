@@ -14,29 +14,43 @@ layout(constant_id = ID_DIM) const uint DIM = 64; // floats of a head: its lengt
 
 layout(push_constant, std430) uniform Push { gm_vk_rope p; };
 
+// The head that this workgroup has: of q, of k or of v.
+uint which, head;
+
+uint64_t head_from(uint h)
+{
+    const uint n_heads = which == 0 ? p.n_head : p.n_kv_head;
+    const uint64_t src = which == 0 ? p.q : which == 1 ? p.t.k : p.t.v;
+    return src + 4 * (gl_WorkGroupID.y * n_heads + head) * p.head_dim;
+}
+
 void main()
 {
-    const uint row = gl_WorkGroupID.y, n_q = p.n_head, n_kv = p.n_kv_head;
+    const uint row = gl_WorkGroupID.y, n_q = p.n_head, n_kv = p.n_kv_head, len = p.head_dim;
     if (row >= rows_in_step(p.head, p.flags)) return;
-    uint h = gl_WorkGroupID.x;
-    const uint which = h < n_q ? 0 : h < n_q + n_kv ? 1 : 2;
-    h -= which == 0 ? 0 : which == 1 ? n_q : n_q + n_kv;
-    const uint n_heads = which == 0 ? n_q : n_kv;
-    const uint from = (row * n_heads + h) * p.head_dim;
-    const uint64_t src = which == 0 ? p.q : which == 1 ? p.t.k : p.t.v;
+    head = gl_WorkGroupID.x;
+    which = head < n_q ? 0 : head < n_q + n_kv ? 1 : 2;
+    head -= which == 0 ? 0 : which == 1 ? n_q : n_q + n_kv;
     const StepRow step_row = Rows(p.rows).v[row];
 
-    head_read(0, src, from, p.head_dim);
-    if (which < 2 && (p.flags & GM_VK_ROPE_NORM) != 0)
-        heads_turn(p.t, 1, which == 0 ? 1 : 0, p.head_dim, step_row.pos);
-    else
+    if (which < 2 && (p.flags & GM_VK_ROPE_NORM) != 0) {
+        heads_ask(p.t, which == 0 ? 1 : 0, len);
+        heads_put(len);
         barrier();
-    if (which == 0) {
-        for (uint i = gl_LocalInvocationIndex; i < p.head_dim; i += gl_WorkGroupSize.x)
-            WF1(p.q_out).v[from + i] = heads[i];
+        heads_turn(p.t, 1, len, step_row.pos);
     } else {
-        const Cells c = Cells(p.tables, p.table_len, p.layer_off, p.flags >> 8 & 1, p.n_kv_head);
-        head_store(0, cells_of(c, step_row.slot, step_row.pos, which - 1, h, p.head_dim),
-                   step_row.pos % GM_VK_PAGE, p.head_dim);
+        head_read(0, len);
+        barrier();
     }
+    if (which == 0) {
+        const uint64_t to = p.q_out + 4 * (row * n_q + head) * len;
+        for (uint i = gl_LocalInvocationIndex; i < len; i += gl_WorkGroupSize.x)
+            WF1(to).v[i] = HEAD(i);
+        return;
+    }
+    const Cells c = Cells(p.tables, p.table_len, p.layer_off, p.flags >> 8 & 1, n_kv);
+    const uint64_t to = cells_of(c, step_row.slot, step_row.pos, which - 1, head, len);
+    const uint units = cell_units(len), cell = step_row.pos % GM_VK_PAGE;
+    for (uint i = gl_LocalInvocationIndex; i < cell_words(units); i += gl_WorkGroupSize.x)
+        WU1(to).v[word_at(cell, i, units)] = head_word(0, i, units);
 }

@@ -22,12 +22,16 @@ const uint VALUES = CELLS_EACH * RAW < ROOM ? CELLS_EACH : ROOM / RAW;
 const uint FOLDED = E * DIM > FOLD_ROOM ? 1 : 2; // heads whose sets are folded at once
 
 shared float weight[E * GM_VK_SPLIT];
-shared float piece[FOLDED * GM_VK_ATTEND_LANES * 8];
+shared vec4 piece[FOLDED * GM_VK_ATTEND_LANES * 2];
 shared float part[E * DIM], part_max[E], part_sum[E]; // of one split
 shared uint row_first[T], row_last[T]; // what each row sees
-shared uint64_t pages[GM_VK_SPLIT / GM_VK_PAGE]; // cells of K of each page of the split
+#define PAGES (GM_VK_SPLIT / GM_VK_PAGE)
+shared uint64_t pages[PAGES + TURN]; // cells of K of each page of the split, and of the row's own
+const uint OWN = DIM + DIM / 32;     // room for the words of a cell
+shared uint own[TURN == 1 ? 2 * OWN : 1]; // the row's own cell, of K and then of V
 
 CellRaw k_raw[16], v_raw[MOST]; // a head of 1024 values, the longest, has 16 units in a lane
+uint own_cell = GM_VK_SPLIT; // which of the split's the row's own is, if it is among them
 
 // Neighbouring rows of a slot that see cells [first, last] together; [begin, end) of the T.
 struct Run {
@@ -58,6 +62,12 @@ Part part_of(Run run, uint s)
                 min(run.last - base, GM_VK_SPLIT - 1));
 }
 
+// Bytes from a head's cells of K to those of V.
+uint values_behind()
+{
+    return p.n_kv_head * head_size(p.head_dim);
+}
+
 uint set_of()
 {
     return gl_LocalInvocationIndex / UNITS;
@@ -74,8 +84,20 @@ void fetch_key(uint i, uint cell)
 
 void fetch_value(uint i, uint cell)
 {
-    const uint64_t v = pages[cell / GM_VK_PAGE] + p.n_kv_head * head_size(p.head_dim);
+    const uint64_t v = pages[cell / GM_VK_PAGE] + values_behind();
     v_raw[i] = cell_fetch(v, cell % GM_VK_PAGE, gl_LocalInvocationIndex % UNITS, UNITS);
+}
+
+// Eight values of the own cell whose words begin there.
+CellRaw own_unit(uint from, uint unit)
+{
+    CellRaw raw = CellRaw(uvec4(0), uvec4(0));
+    const uint at = from + unit * (KV == KV_F32 ? 8 : KV == KV_F16 ? 4 : 2);
+    raw.a.xy = uvec2(own[at], own[at + 1]);
+    if (KV == KV_F32 || KV == KV_F16) raw.a.zw = uvec2(own[at + 2], own[at + 3]);
+    else raw.a.z = own[from + UNITS * 2 + unit / 4];
+    if (KV == KV_F32) raw.b = uvec4(own[at + 4], own[at + 5], own[at + 6], own[at + 7]);
+    return raw;
 }
 
 // The group's cells from its first-th on.
@@ -98,25 +120,35 @@ uint first_turn(Part s)
     return s.lo / SETS / VALUES * VALUES;
 }
 
-void fetch_part(Part s)
+// pos is that of the row's own cell, if it is to be stored.
+void fetch_part(Part s, uint pos)
 {
-    barrier();
-    if (gl_LocalInvocationIndex < GM_VK_SPLIT / GM_VK_PAGE) {
+    if (WALK == 1) barrier(); // the part before has been read
+    if (gl_LocalInvocationIndex < PAGES + TURN) {
         const uint cell = clamp(gl_LocalInvocationIndex * GM_VK_PAGE, s.lo, s.hi);
-        pages[gl_LocalInvocationIndex] = cells(s.slot, s.base + cell, 0);
+        pages[gl_LocalInvocationIndex] =
+            cells(s.slot, gl_LocalInvocationIndex < PAGES ? s.base + cell : pos, 0);
     }
     barrier();
     fetch_keys(s, 0);
     fetch_values(s, first_turn(s));
 }
 
-// A cell of the part that was written since.
-void fetch_again(Part s, uint cell)
+// The own cell comes from shared memory, where it was made: nobody waits until it can be read.
+void own_keys(uint first)
 {
-    [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++)
-        if (group_of() + i * GROUPS == cell) fetch_key(i, cell);
+    [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++) {
+        if (group_of() + (first + i) * GROUPS != own_cell) continue;
+        [[unroll]] for (uint j = 0; j < UNITS_EACH; j++)
+            k_raw[i * UNITS_EACH + j] = own_unit(0, min(lane_of() + 8 * j, UNITS - 1));
+    }
+}
+
+void own_values(uint first)
+{
     [[unroll]] for (uint i = 0; i < VALUES; i++)
-        if (set_of() + (first_turn(s) + i) * SETS == cell) fetch_value(i, cell);
+        if (set_of() + (first + i) * SETS == own_cell)
+            v_raw[i] = own_unit(OWN, gl_LocalInvocationIndex % UNITS);
 }
 
 // Scores of the i-th cell that is here: eight lanes a cell.
@@ -131,8 +163,10 @@ void score(Run run, Part s, uint i, uint cell)
         cell_values(k_raw[i * UNITS_EACH + j], x);
         if (unit >= UNITS) break;
         [[unroll]] for (uint e = 0; e < E; e++) {
+            const uint at = (e * DIM + unit * 8) / 4;
+            const vec4 q[2] = vec4[2](heads[at], heads[at + 1]);
             [[unroll]] for (uint k = 0; k < 8; k++)
-                dots[e] += heads[e * DIM + unit * 8 + k] * x[k];
+                dots[e] += q[k / 4][k % 4] * x[k];
         }
     }
     [[unroll]] for (uint e = 0; e < E; e++) {
@@ -147,35 +181,41 @@ void scores(Run run, Part s)
 {
     [[dont_unroll]] for (uint first = 0; first < KEYS; first += KEYS_ONCE) {
         if (first != 0) fetch_keys(s, first);
+        if (TURN == 1) own_keys(first);
         [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++)
             score(run, s, i, group_of() + (first + i) * GROUPS);
     }
     barrier();
 }
 
-// Scores become weights: a subgroup a head, in turn, so that heads need no barrier among them. A
-// head that sees nothing has the sum 0.
+// Scores become weights: a subgroup looks for a head's largest, all lanes have some of the weights,
+// and a subgroup adds up a head's, for which nobody waits here. A head that sees nothing has the
+// sum 0.
 void soften(Part s)
 {
-    const uint begin = s.lo - s.lo % gl_SubgroupSize + gl_SubgroupInvocationID;
+    const uint step = gl_SubgroupSize;
+    const uint begin = s.lo - s.lo % step + gl_SubgroupInvocationID;
     [[dont_unroll]] for (uint e = gl_SubgroupID; e < E; e += gl_NumSubgroups) {
-        float m = NEGATIVE_INF, sum = 0;
-        [[dont_unroll]] for (uint t = begin; t <= s.hi; t += gl_SubgroupSize)
+        float m = NEGATIVE_INF;
+        [[dont_unroll]] for (uint t = begin; t <= s.hi; t += step)
             if (t >= s.lo) m = max(m, weight[e * GM_VK_SPLIT + t]);
         m = subgroupMax(m);
-        [[dont_unroll]] for (uint t = begin; t <= s.hi; t += gl_SubgroupSize) {
-            if (t < s.lo) continue;
-            const float w = m == NEGATIVE_INF ? 0 : gm_exp(weight[e * GM_VK_SPLIT + t] - m);
-            weight[e * GM_VK_SPLIT + t] = w;
-            sum += w;
-        }
-        sum = subgroupAdd(sum);
-        if (subgroupElect()) {
-            part_max[e] = m;
-            part_sum[e] = sum;
-        }
+        if (subgroupElect()) part_max[e] = m;
     }
     barrier();
+    const uint n_weights = E * GM_VK_SPLIT;
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < n_weights; i += gl_WorkGroupSize.x) {
+        const float m = part_max[i / GM_VK_SPLIT];
+        weight[i] = m == NEGATIVE_INF ? 0 : gm_exp(weight[i] - m);
+    }
+    barrier();
+    [[dont_unroll]] for (uint e = gl_SubgroupID; e < E; e += gl_NumSubgroups) {
+        float sum = 0;
+        [[dont_unroll]] for (uint t = begin; t <= s.hi; t += step)
+            if (t >= s.lo) sum += weight[e * GM_VK_SPLIT + t];
+        sum = subgroupAdd(sum);
+        if (subgroupElect()) part_sum[e] = sum;
+    }
 }
 
 // Weighted sums of V: a lane has one unit of eight values and its set's cells. The sets' sums are
@@ -188,6 +228,7 @@ void mix(Part s)
         sums[i] = 0;
     for (uint turn = first_turn(s); turn * SETS <= s.hi; turn += VALUES) {
         if (turn != first_turn(s)) fetch_values(s, turn);
+        if (TURN == 1) own_values(turn);
         [[unroll]] for (uint i = 0; i < VALUES; i++) {
             const uint cell = set + (turn + i) * SETS;
             if (cell < s.lo || cell > s.hi) continue;
@@ -203,19 +244,19 @@ void mix(Part s)
     }
     [[unroll]] for (uint first = 0; first < E; first += FOLDED) {
         const uint n = min(FOLDED, E - first);
-        barrier();
+        if (first != 0) barrier();
         if (set < SETS) {
-            [[unroll]] for (uint e = 0; e < n; e++) {
-                [[unroll]] for (uint j = 0; j < 8; j++)
-                    piece[(e * SETS + set) * DIM + unit * 8 + j] = sums[(first + e) * 8 + j];
+            [[unroll]] for (uint i = 0; i < n * 2; i++) {
+                const uint at = first * 8 + i * 4, to = (i / 2 * SETS + set) * UNITS + unit;
+                piece[to * 2 + i % 2] = vec4(sums[at], sums[at + 1], sums[at + 2], sums[at + 3]);
             }
         }
         barrier();
         for (uint d = gl_LocalInvocationIndex; d < n * DIM; d += gl_WorkGroupSize.x) {
             const uint from = d / DIM * SETS * DIM + d % DIM;
-            float sum = piece[from];
+            float sum = piece[from / 4][from % 4];
             [[unroll]] for (uint i = 1; i < SETS; i++)
-                sum += piece[from + i * DIM];
+                sum += piece[(from + i * DIM) / 4][from % 4];
             part[first * DIM + d] = sum;
         }
     }

@@ -2,8 +2,8 @@
 // Cells of the KV cache. A page holds, for each layer of its class, K and V, for each KV head, 32
 // cells: rows of head_dim values padded to whole units. A unit is eight values: 32 bytes as f32, 16
 // as f16; as q8_0 four units of 8 bytes are a block, whose float32 scales lie behind the 32 rows.
-// KV is the type's number in GGUF files. A workgroup may read what another lane of it has just
-// stored, hence coherent memory.
+// KV is the type's number in GGUF files. Cells are read as coherent memory, so that a compiler
+// leaves the loads where they are asked for, long before their use.
 
 layout(constant_id = ID_KV) const uint KV = 1;
 #define KV_F32 0
