@@ -313,7 +313,7 @@ check:
 	@$(MAKE) CONFIG=asan all tests
 	@$(MAKE) CONFIG=tsan all $(call in,tsan,$(TSAN_BIN) $(B)/examples/batch)
 	@$(MAKE) CONFIG=fuzz fuzzers
-	@TEST_TIMEOUT=2400 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
+	@TEST_TIMEOUT=5400 tests/run $(if $(SKIP_TEST),,$(TEST)) $(LONG)
 
 check-rdna3:
 	@$(MAKE) CONFIG=release $(call in,release,$(VK_BIN))
