@@ -440,7 +440,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *conn, const char
 {
     gm_exchange *const x = *con_cls;
     (void)cls, (void)conn;
-    if (!x) return MHD_NO;
+    if (!x || x->status) return MHD_NO; /* no memory for it, or its first line was refused */
     if (!x->seen) {
         x->seen = true;
         x->interim = strcmp(version, MHD_HTTP_VERSION_1_1) == 0 && !x->server->tls_cert.len;
@@ -454,12 +454,43 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *conn, const char
 
 /* ---- connections ------------------------------------------------------------------------- */
 
+/* What a target takes of a connection's memory, as head_size counts: 64 bytes for each argument. */
+static size_t target_size(const char *uri)
+{
+    size_t n_args = 0;
+    for (const char *at = strchr(uri, '?'); at; at = strchr(at + 1, '&'))
+        n_args++;
+    return strlen(uri) + 64 * n_args;
+}
+
+/* libmicrohttpd would go on to note a query's arguments, of which a byte takes up to 64: where it has
+ * no memory for them, it sends nothing and does not say that the request is over. A reply cannot be
+ * queued yet; over TLS the client is only hung up on. */
+static void refuse_target(gm_exchange *x, size_t size)
+{
+    char head[256];
+    x->status = MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE;
+    gm_reply_error(x, x->status, NULL,
+                   "the request's target takes %zu bytes, with 64 for each argument, "
+                   "expected at most %u",
+                   size, GM_SERVER_HEAD_MAX);
+    const gm_str body = gm_strbuf_str(&x->reply.body);
+    const int len = snprintf(head, sizeof head,
+                             "HTTP/1.1 %u Request Header Fields Too Large\r\n"
+                             "Connection: close\r\nContent-Type: application/json\r\n"
+                             "Content-Length: %zu\r\nx-request-id: %s\r\n\r\n",
+                             x->status, body.len, x->id);
+    const bool plain = !x->server->tls_cert.len && !x->reply.body.failed;
+    if (plain && send(x->fd, head, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == len)
+        send(x->fd, body.p, body.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(x->fd, SHUT_RDWR);
+}
+
 /* The first line of a request: here its exchange begins. */
 static void *line_arrived(void *cls, const char *uri, struct MHD_Connection *conn)
 {
     gm_server *const s = cls;
     gm_exchange *x = NULL;
-    (void)uri;
     if (gm_mem_alloc(&x, 1, sizeof *x, "a request", NULL) != GM_OK) return NULL;
     x->server = s;
     x->conn = conn;
@@ -470,6 +501,9 @@ static void *line_arrived(void *cls, const char *uri, struct MHD_Connection *con
     gm_exchange_name(x, "req");
     atomic_store(&x->holders, 1);
     gm_watcher_mark(&s->watcher, x->link, GM_LINK_READING);
+    if (x->link) x->link->exchange = x;
+    const size_t size = target_size(uri);
+    if (size > GM_SERVER_HEAD_MAX) refuse_target(x, size);
     return x;
 }
 
@@ -481,6 +515,7 @@ static void completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     (void)conn;
     if (!x) return;
     *con_cls = NULL;
+    if (x->link) x->link->exchange = NULL;
     gm_watcher_remove(&s->watcher, x);
     gm_watcher_mark(&s->watcher, x->link, GM_LINK_IDLE);
     const double seconds = gm_clock_s() - x->start_s;
@@ -500,10 +535,13 @@ static void connection_changed(void *cls, struct MHD_Connection *conn, void **co
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const int fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         *context = gm_watcher_open(&s->watcher, fd);
-    } else {
-        gm_watcher_close(&s->watcher, *context);
-        *context = NULL;
+        return;
     }
+    gm_link *const l = *context;
+    void *left = l ? l->exchange : NULL; /* what nobody was told the end of */
+    completed(s, conn, &left, MHD_REQUEST_TERMINATED_WITH_ERROR);
+    gm_watcher_close(&s->watcher, l);
+    *context = NULL;
 }
 
 /* ---- the port ---------------------------------------------------------------------------- */

@@ -12,9 +12,10 @@
 typedef struct gm_link gm_link;
 struct gm_link {
     int fd;
-    double since_s; /* when it began to be idle, or its request to arrive  */
-    bool reading;   /* a request is arriving                               */
-    bool busy;      /* it is being answered: the exchange has its own time */
+    double since_s;        /* when it began to be idle, or its request to arrive  */
+    bool reading;          /* a request is arriving                               */
+    bool busy;             /* it is being answered: the exchange has its own time */
+    gm_exchange *exchange; /* the request at hand, or NULL; I/O thread */
     gm_link *before, *after;
 };
 
