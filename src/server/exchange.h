@@ -64,8 +64,9 @@ struct gm_exchange {
     gm_tally tally;
 
     double start_s, open_s, deadline_s; /* its first line; handed to the engine; its last moment */
-    double ping_at_s;                   /* when the watcher looks whether it needs a comment  */
-    gm_strbuf out;                      /* of a stream: bytes not yet taken                   */
+    double ping_at_s; /* when it needs a comment, unless bytes are given out before        */
+    double taken_s;   /* when the watcher last saw that its client was not what it waits for */
+    gm_strbuf out;    /* of a stream: bytes not yet taken                   */
     size_t out_at;
 
     atomic_int asleep; /* suspended, and whoever clears this resumes it      */
@@ -76,6 +77,7 @@ struct gm_exchange {
     atomic_int ping;   /* a comment should be sent                           */
     atomic_int doubt;  /* the client may have hung up: something should be sent */
     atomic_int lively; /* bytes were given out since the watcher looked      */
+    atomic_int whole;  /* there is nothing but for its client to read it     */
 
     atomic_int holders; /* the connection, a worker: the last one hands it to the reaper */
 

@@ -25,6 +25,7 @@
 
 /* A stream's bytes that the kernel may hold for a reader: when they are full, it is slow. */
 #define SEND_BUFFER (64 << 10)
+#define BLOCK       8192 /* bytes that libmicrohttpd asks for at once */
 #define BACKLOG     512
 #define DROPPED_MAX (64u << 20) /* bytes of a refused body that are still read */
 
@@ -70,16 +71,28 @@ static enum MHD_Result send_response(gm_exchange *x, unsigned status, struct MHD
     return rc;
 }
 
-/* The body is sent from where it is: libmicrohttpd says that a request is over, upon which the
- * exchange may be freed, when it has done with its response. */
+/* libmicrohttpd asks for more of a reply. A buffer would do, but then nobody would know whether the
+ * client reads. */
+static ssize_t give_reply(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    gm_exchange *const x = cls;
+    const gm_strbuf *const body = &x->reply.body;
+    const size_t left = body->len - (size_t)pos, n = left < max ? left : max;
+    memcpy(buf, body->p + pos, n);
+    atomic_store(&x->lively, 1);
+    return (ssize_t)n;
+}
+
+/* libmicrohttpd says that a request is over, upon which the exchange may be freed, when it has done
+ * with its response. */
 static enum MHD_Result send_reply(gm_exchange *x)
 {
     const gm_reply *const reply = &x->reply;
-    const gm_str body = gm_strbuf_str(&reply->body);
     if (reply->body.failed) return MHD_NO;
-    struct MHD_Response *r = MHD_create_response_from_buffer(
-        body.len, (void *)(uintptr_t)(body.p ? body.p : ""), MHD_RESPMEM_PERSISTENT);
-    if (body.len) put(&r, "Content-Type", reply->type ? reply->type : "application/json");
+    atomic_store(&x->whole, 1);
+    struct MHD_Response *r =
+        MHD_create_response_from_callback(reply->body.len, BLOCK, give_reply, x, NULL);
+    if (reply->body.len) put(&r, "Content-Type", reply->type ? reply->type : "application/json");
     if (reply->allow) put(&r, "Allow", reply->allow);
     if (reply->ask_key) put(&r, "WWW-Authenticate", "Bearer");
     if (reply->retry_s) {
@@ -114,6 +127,7 @@ static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
         atomic_store(&x->news, 0);
         gm_generation_pump(x);
         if (x->out.failed) return hang_up(x, buf);
+        atomic_store(&x->whole, x->gen->finished);
     }
     const size_t left = x->out.len - x->out_at, n = left < max ? left : max;
     if (n == 0 && x->gen->finished) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -130,7 +144,7 @@ static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
 static enum MHD_Result send_stream(gm_exchange *x)
 {
     struct MHD_Response *r =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 8192, give_stream, x, NULL);
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, give_stream, x, NULL);
     put(&r, "Content-Type", "text/event-stream; charset=utf-8");
     put(&r, "Cache-Control", "no-cache");
     put(&r, "X-Accel-Buffering", "no");

@@ -24,7 +24,8 @@
 #define ROUND_MS  100
 #define IDLE_S    120.0 /* a connection may be kept without a request          */
 #define ARRIVAL_S 60.0  /* a request may take to arrive, from its first line on */
-#define TAKE_S    5.0   /* a client may take to read why its time was up       */
+#define TAKE_S    5.0   /* a client may take to read why its time was up, or anything in a crowd */
+#define UNREAD_S  60.0  /* a whole reply may lie there and nothing of it be read */
 #define YOUNG_S   1.0   /* a connection is, and is not closed for another one  */
 
 /* ---- one round --------------------------------------------------------------------------- */
@@ -73,15 +74,27 @@ static void thin_crowd(gm_watcher *w)
     oldest->busy = true; /* leaving */
 }
 
+/* Whether it is high time that the client reads. While its connection sleeps there is nothing for
+ * it; else libmicrohttpd has bytes that it cannot send, and asks for no more. */
+static bool is_unread(const gm_watcher *w, gm_exchange *x, double now)
+{
+    if (now > x->deadline_s + TAKE_S) return true;
+    if (w->n_links >= w->crowd) return now > x->taken_s + TAKE_S;
+    return atomic_load(&x->whole) && now > x->taken_s + UNREAD_S;
+}
+
 static void look_at_times(gm_watcher *w)
 {
     const double now = gm_clock_s();
     for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
+        const bool lively = atomic_exchange(&x->lively, 0);
+        if (lively || atomic_load(&x->asleep)) x->taken_s = now;
+        if (lively) x->ping_at_s = now + w->ping_s;
         if (now > x->deadline_s && !atomic_load(&x->late)) cancel(x, &x->late);
-        if (now > x->deadline_s + TAKE_S) shutdown(x->fd, SHUT_RDWR);
+        if (is_unread(w, x, now)) shutdown(x->fd, SHUT_RDWR);
         if (now > x->ping_at_s) {
             x->ping_at_s = now + w->ping_s;
-            if (!atomic_exchange(&x->lively, 0)) tell(x, &x->ping);
+            tell(x, &x->ping);
         }
     }
     for (const gm_link *l = w->links; l; l = l->after) {
@@ -117,7 +130,8 @@ void gm_watcher_add(gm_watcher *w, gm_exchange *x)
 {
     pthread_mutex_lock(&w->lock);
     x->serial = ++w->serial;
-    x->ping_at_s = gm_clock_s() + w->ping_s;
+    x->taken_s = gm_clock_s();
+    x->ping_at_s = x->taken_s + w->ping_s;
     x->watched_after = w->exchanges;
     if (x->watched_after) x->watched_after->watched_before = x;
     w->exchanges = x;

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +52,18 @@ static uint32_t under_way(void)
     pthread_mutex_lock(&served.server->lock);
     const uint32_t n = served.server->n_under_way;
     pthread_mutex_unlock(&served.server->lock);
+    return n;
+}
+
+/* Replies of which all is there. */
+static uint32_t whole_replies(void)
+{
+    gm_watcher *const w = &served.server->watcher;
+    uint32_t n = 0;
+    pthread_mutex_lock(&w->lock);
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after)
+        n += atomic_load(&x->whole) != 0;
+    pthread_mutex_unlock(&w->lock);
     return n;
 }
 
@@ -144,6 +155,47 @@ static void test_idle_burst(void **state)
     gm_server_close(served.server);
 }
 
+/* ---- workers that are held -------------------------------------------------------------- */
+
+static void (*work)(gm_exchange *x);
+static atomic_size_t read_up_to;
+
+/* Longer bodies wait until they are allowed. */
+static void work_held(gm_exchange *x)
+{
+    while (x->body.len > atomic_load(&read_up_to))
+        nap(0.001);
+    work(x);
+}
+
+static void hold(gm_crew *c)
+{
+    pthread_mutex_lock(&c->lock);
+    work = c->work;
+    c->work = work_held;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* The workers of the server that was opened do not read bodies that have more bytes. */
+static void hold_over(size_t n)
+{
+    atomic_store(&read_up_to, n);
+    hold(&served.server->workers);
+    hold(&served.server->porter);
+}
+
+/* A body that has so many MiB, most of them blanks. */
+static char *large_body(size_t n_mib)
+{
+    static const char end[] = "{\"prompt\":\"p7\",\"max_tokens\":3}";
+    const size_t size = n_mib << 20;
+    char *const body = malloc(size);
+    assert_non_null(body);
+    memset(body, ' ', size);
+    memcpy(body + size - sizeof end, end, sizeof end);
+    return body;
+}
+
 /* ---- who does not read ------------------------------------------------------------------- */
 
 /* The time of what is being answered was up so long ago. */
@@ -170,6 +222,68 @@ static void test_reader_asleep(void **state)
     assert_true(gm_server_wait(served.server, 30));
     close(fd);
     gm_server_close(served.server);
+}
+
+/* Whoever has something to read has not done so for this long. */
+static void age_readers(double seconds)
+{
+    gm_watcher *const w = &served.server->watcher;
+    pthread_mutex_lock(&w->lock);
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
+        if (!atomic_load(&x->asleep)) x->taken_s = gm_clock_s() - seconds;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Nobody reads until there are at most n connections left. */
+static void await_hang_ups(double seconds, uint32_t n)
+{
+    for (int i = 0; i < 60000 && links() > n; i++, nap(0.001))
+        age_readers(seconds);
+    assert_true(links() <= n);
+}
+
+/* A connection on which a reply of some megabytes waits to be read. */
+static int ask_much(void)
+{
+    static char body[40000];
+    static const char begin[] = "{\"with_pieces\":true,\"content\":\"", end[] = "\"}";
+    memset(body, 'p', sizeof body - 1);
+    memcpy(body, begin, sizeof begin - 1);
+    memcpy(body + sizeof body - sizeof end, end, sizeof end);
+    return served_ask("POST", "/tokenize", body);
+}
+
+/* Replies that are there and are not read: for a while in any case, and for less where there are so
+ * many that nobody else comes in. Who waits for an answer stays. */
+static void test_reply_unread(void **state)
+{
+    (void)state;
+    enum { N = 16 };
+    int fds[N];
+    char *const body = large_body(2);
+    open_with_files(GM_SERVER_FILES + N);
+    fds[0] = ask_much();
+    await(whole_replies, 1);
+    age_readers(30);
+    nap(0.3); /* some rounds */
+    assert_int_equal(links(), 1);
+    await_hang_ups(HOUR_S, 0);
+    close(fds[0]);
+    hold_over(1000);
+    fds[0] = served_ask("POST", "/v1/completions", body);
+    for (int i = 1; i < N; i++)
+        fds[i] = ask_much();
+    await(under_way, N);
+    atomic_store(&read_up_to, GM_SERVER_BODY_LARGE);
+    await_hang_ups(30, served.server->watcher.crowd - 1);
+    served_expect("GET", "/health", "", "\"status\":\"ok\"");
+    atomic_store(&read_up_to, SIZE_MAX);
+    served_read(fds[0], "HTTP/1.1 200");
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    gm_server_close(served.server);
+    free(body);
 }
 
 /* ---- large heads ------------------------------------------------------------------------- */
@@ -269,45 +383,6 @@ static void test_large_queries(void **state)
 
 /* ---- large bodies ------------------------------------------------------------------------ */
 
-static void (*work)(gm_exchange *x);
-static sem_t go_on;
-
-/* Before a large body is read, somebody must allow it. */
-static void work_held(gm_exchange *x)
-{
-    while (x->body.len > GM_SERVER_BODY_LARGE && sem_wait(&go_on) != 0)
-        ;
-    work(x);
-}
-
-static void hold(gm_crew *c)
-{
-    pthread_mutex_lock(&c->lock);
-    work = c->work;
-    c->work = work_held;
-    pthread_mutex_unlock(&c->lock);
-}
-
-static void open_held(const gm_server_opts *o)
-{
-    served_open(o);
-    sem_init(&go_on, 0, 0);
-    hold(&served.server->workers);
-    hold(&served.server->porter);
-}
-
-/* A body that has so many MiB, most of them blanks. */
-static char *large_body(size_t n_mib)
-{
-    static const char end[] = "{\"prompt\":\"p7\",\"max_tokens\":3}";
-    const size_t size = n_mib << 20;
-    char *const body = malloc(size);
-    assert_non_null(body);
-    memset(body, ' ', size);
-    memcpy(body + size - sizeof end, end, sizeof end);
-    return body;
-}
-
 /* Some are there and wait to be read, others have arrived by half: a small request is answered. */
 static void test_large_bodies(void **state)
 {
@@ -315,7 +390,8 @@ static void test_large_bodies(void **state)
     enum { N = 3 };
     char *const body = large_body(2);
     int whole[N], half[N];
-    open_held(NULL);
+    served_open(NULL);
+    hold_over(GM_SERVER_BODY_LARGE);
     for (int i = 0; i < N; i++) {
         whole[i] = served_ask("POST", "/v1/completions", body);
         half[i] = served_ask_part("POST", "/v1/completions", body, strlen(body) / 2);
@@ -323,8 +399,7 @@ static void test_large_bodies(void **state)
     await(under_way, N);
     served_expect("POST", "/v1/completions", "{\"prompt\":\"p7\",\"max_tokens\":3}",
                   "HTTP/1.1 200");
-    for (int i = 0; i < N; i++)
-        sem_post(&go_on);
+    atomic_store(&read_up_to, SIZE_MAX);
     for (int i = 0; i < N; i++) {
         served_read(whole[i], "HTTP/1.1 200");
         close(whole[i]);
@@ -363,7 +438,8 @@ static void test_close_waits_for_workers(void **state)
     pthread_t closer;
     gm_server_opts o = served_opts();
     o.log = count_read;
-    open_held(&o);
+    served_open(&o);
+    hold_over(GM_SERVER_BODY_LARGE);
     for (int i = 0; i < N; i++)
         fds[i] = served_ask("POST", "/v1/completions", body);
     await(under_way, N);
@@ -371,8 +447,7 @@ static void test_close_waits_for_workers(void **state)
     served_read(fds[0], NULL); /* until it is hung up on */
     nap(0.2);                  /* for a close that does not wait */
     assert_false(atomic_load(&is_closed));
-    for (int i = 0; i < N; i++)
-        sem_post(&go_on);
+    atomic_store(&read_up_to, SIZE_MAX);
     pthread_join(closer, NULL);
     assert_int_equal(atomic_load(&n_read), 0);
     assert_int_equal(atomic_load(&n_unread), N);
@@ -433,10 +508,15 @@ static void test_half_handshake(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newcomers_stay), cmocka_unit_test(test_connections_follow_files),
-        cmocka_unit_test(test_idle_burst),     cmocka_unit_test(test_reader_asleep),
-        cmocka_unit_test(test_large_heads),    cmocka_unit_test(test_large_queries),
-        cmocka_unit_test(test_large_bodies),   cmocka_unit_test(test_close_waits_for_workers),
+        cmocka_unit_test(test_newcomers_stay),
+        cmocka_unit_test(test_connections_follow_files),
+        cmocka_unit_test(test_idle_burst),
+        cmocka_unit_test(test_reader_asleep),
+        cmocka_unit_test(test_reply_unread),
+        cmocka_unit_test(test_large_heads),
+        cmocka_unit_test(test_large_queries),
+        cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_close_waits_for_workers),
         cmocka_unit_test(test_half_handshake),
     };
     return cmocka_run_group_tests_name("t_siege", tests, served_setup, served_teardown);
