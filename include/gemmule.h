@@ -363,6 +363,8 @@ typedef struct gm_request_opts {
      * calls, and everybody waits for it: set a flag, wake somebody, call nothing of this library. */
     void (*wake)(void *ctx);
     void *wake_ctx;
+    const void
+        *group; /* requests with the same pointer count as one to the queue; NULL: it is alone */
 } gm_request_opts;
 /* The model file's own sampling defaults where it has them, else Gemma's 1.0 / 64 / 0.95; seed 0. */
 gm_request_opts gm_request_opts_default(const gm_model *m);
@@ -370,6 +372,8 @@ gm_request_opts gm_request_opts_default(const gm_model *m);
 /* Queues a request. Any thread; the options are copied. GM_E_TOOBIG when the prompt does not fit,
  * GM_E_BUSY when the queue is full. */
 gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
+/* What of these options gm_request_open would refuse. Any thread. */
+gm_status gm_request_check(const gm_engine *e, const gm_request_opts *opts, gm_err *err);
 
 enum { GM_EVENT_NONE = 0, GM_EVENT_TOKEN = 1, GM_EVENT_END = 2, GM_EVENT_PROMPT = 3 };
 enum { GM_END_STOP = 1, GM_END_LENGTH = 2, GM_END_CANCEL = 3 };

@@ -19,16 +19,56 @@ gm_request_opts gm_request_opts_default(const gm_model *m)
     };
 }
 
+/* The caller's options may be those of an older header, and shorter. */
+static gm_request_opts read_opts(const gm_engine *e, const gm_request_opts *opts)
+{
+    gm_request_opts o = gm_request_opts_default(e->model);
+    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    return o;
+}
+
+gm_status gm_request_check(const gm_engine *e, const gm_request_opts *opts, gm_err *err)
+{
+    gm_draw draw;
+    const gm_request_opts o = read_opts(e, opts);
+    return gm_seq_check(e, &o, &draw, err);
+}
+
+/* Whether r is the first of its group, in slots and then in the queue. */
+static bool is_first(const gm_engine *e, const gm_request *r)
+{
+    for (uint32_t i = 0; i < e->place.n_slots; i++) {
+        const gm_request *const s = e->slot[i];
+        if (s && s->group == r->group) return s == r;
+    }
+    for (const gm_request *q = e->queue; q && q != r; q = q->next) {
+        if (!q->aside && q->group == r->group) return false;
+    }
+    return true;
+}
+
+/* Whether as many run and wait as may. However many answers are asked for together, they are one
+ * among the others. Those that were set aside do not count. */
+static bool is_full(const gm_engine *e)
+{
+    const uint64_t most = (uint64_t)e->place.n_slots + e->max_queue;
+    if (e->max_queue == 0 || e->n_queued + e->n_active < most) return false;
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < e->place.n_slots; i++)
+        n += e->slot[i] && is_first(e, e->slot[i]);
+    for (const gm_request *q = e->queue; q; q = q->next)
+        n += !q->aside && is_first(e, q);
+    return n >= most;
+}
+
 gm_status gm_request_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err)
 {
     *out = NULL;
-    gm_request_opts o = gm_request_opts_default(e->model);
-    memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    const gm_request_opts o = read_opts(e, opts);
     gm_request *r = NULL;
     GM_TRY(gm_seq_open(&r, e, &o, err));
     pthread_mutex_lock(&e->lock);
-    const bool full = e->max_queue && !(o.flags & GM_REQUEST_ALONG) &&
-                      e->n_queued + e->n_active >= e->place.n_slots + e->max_queue;
+    const bool full = !(o.flags & GM_REQUEST_ALONG) && is_full(e);
     if (!full) {
         gm_queue_put(&e->queue, r);
         e->n_queued++;

@@ -123,12 +123,18 @@ static gm_status begin_init(gm_request *r, const gm_request_opts *o, gm_err *err
     return GM_OK;
 }
 
+gm_status gm_seq_check(const gm_engine *e, const gm_request_opts *o, gm_draw *draw, gm_err *err)
+{
+    const uint32_t n_vocab = gm_vocab_len(e->model->vocab);
+    GM_TRY(check_prompt(o, n_vocab, e->place.n_ctx, err));
+    return gm_sampler_read(&o->sampling, n_vocab, draw, err);
+}
+
 static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
 {
     const gm_vocab *const vocab = r->engine->model->vocab;
-    const uint32_t n_vocab = gm_vocab_len(vocab), n_ctx = r->engine->place.n_ctx;
-    GM_TRY(check_prompt(o, n_vocab, n_ctx, err));
-    GM_TRY(gm_sampler_read(&o->sampling, n_vocab, &r->draw, err));
+    const uint32_t n_ctx = r->engine->place.n_ctx;
+    GM_TRY(gm_seq_check(r->engine, o, &r->draw, err));
     r->n_prompt = r->n_ids = (uint32_t)o->n_ids;
     const uint32_t room = n_ctx - r->n_prompt;
     r->max_answer = o->max_tokens && o->max_tokens < room ? o->max_tokens : room;
@@ -136,6 +142,7 @@ static gm_status seq_init(gm_request *r, const gm_request_opts *o, gm_err *err)
     r->flags = o->flags;
     r->wake = o->wake;
     r->wake_ctx = o->wake_ctx;
+    r->group = o->group ? o->group : r;
     GM_TRY(begin_init(r, o, err));
     GM_TRY(copy_biases(r, o, vocab, err));
     GM_TRY(gm_stops_init(&r->stops, o->stop, o->n_stop, r->engine->longest, &r->arena, err));

@@ -65,6 +65,7 @@ struct gm_request {
     uint32_t n_ring;
     void (*wake)(void *ctx);
     void *wake_ctx;
+    const void *group; /* whose answer it is; its own address where it is nobody else's */
     double open_s;
 
     /* engine thread */
@@ -100,6 +101,8 @@ struct gm_request {
 
 /* Checks and copies the options; neither the engine's lock nor its thread is involved. */
 gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opts, gm_err *err);
+/* What of it open would refuse. */
+gm_status gm_seq_check(const gm_engine *e, const gm_request_opts *opts, gm_draw *draw, gm_err *err);
 void gm_seq_free(gm_request *r);
 
 /* Puts a request at the end of a queue. Under the lock. */

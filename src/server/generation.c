@@ -72,38 +72,67 @@ static uint64_t seed_of(const gm_ask *a)
     return getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random ? random : 0;
 }
 
-void gm_generation_start(gm_exchange *x)
+/* What is asked for choice i. */
+static gm_request_opts opts_of(gm_exchange *x, uint32_t i)
 {
-    gm_generation *const g = x->gen;
+    const gm_generation *const g = x->gen;
     const gm_ask *const a = &g->ask;
+    const gm_ids *const prompt = &g->prompts[g->choices[i].prompt];
     gm_request_opts o = gm_request_opts_default(x->server->model);
     o.sampling = a->sampling;
     o.sampling.bias = a->biases;
     o.sampling.n_bias = a->n_biases;
+    o.sampling.seed = g->seed + i % (uint32_t)a->n;
     o.max_tokens = a->max_tokens > 0 ? (uint32_t)a->max_tokens : 0;
+    o.flags = g->flags | (i ? GM_REQUEST_ALONG : 0);
+    o.group = g;
+    o.ids = prompt->at;
+    o.n_ids = prompt->n;
     o.n_top = a->n_top;
     o.stop = a->stops;
     o.n_stop = a->n_stops;
     o.wake = gm_exchange_wake;
     o.wake_ctx = x;
-    const uint64_t seed = seed_of(a);
+    return o;
+}
+
+/* Hands the next choice to the engine. Whoever cancels meanwhile sets a flag first and looks for
+ * requests then; here it is the other way round, so one of the two sees the other. */
+static gm_status open_next(gm_exchange *x, gm_err *err)
+{
+    gm_generation *const g = x->gen;
+    const uint32_t i = g->n_opened;
+    const gm_request_opts o = opts_of(x, i);
+    gm_choice *const c = &g->choices[i];
+    gm_request *r = NULL;
+    if (g->ask.logprobs && !g->ask.stream) c->logprobs = g->dialect->logprobs_new();
+    c->open_s = gm_clock_s();
+    GM_TRY(gm_request_open(&r, x->server->engine, &o, err));
+    atomic_store(&c->request, r);
+    g->n_opened++;
+    if (atomic_load(&x->gone) || atomic_load(&x->late)) gm_request_cancel(r);
+    return GM_OK;
+}
+
+/* All prompts are looked at before one is computed. */
+void gm_generation_start(gm_exchange *x)
+{
+    gm_generation *const g = x->gen;
+    gm_err err = {0};
+    gm_status status = GM_OK;
+    g->seed = seed_of(&g->ask);
     x->open_s = gm_clock_s();
-    for (uint32_t i = 0; i < g->n_choices; i++) {
-        gm_choice *const c = &g->choices[i];
-        gm_err err = {0};
-        o.flags = g->flags | (i ? GM_REQUEST_ALONG : 0);
-        o.ids = g->prompts[c->prompt].at;
-        o.n_ids = g->prompts[c->prompt].n;
-        o.sampling.seed = seed + i % (uint32_t)a->n;
-        if (a->logprobs && !a->stream) c->logprobs = g->dialect->logprobs_new();
-        if (gm_request_open(&c->request, x->server->engine, &o, &err) != GM_OK) {
-            const bool refused = gm_error_status(err.code) == MHD_HTTP_BAD_REQUEST;
-            gm_generation_cancel(g);
-            gm_reply_failure(x, refused ? g->dialect->prompt : NULL, &err);
-            return;
-        }
+    for (uint32_t i = 0; i < g->n_choices && status == GM_OK; i += (uint32_t)g->ask.n) {
+        const gm_request_opts o = opts_of(x, i);
+        status = gm_request_check(x->server->engine, &o, &err);
     }
-    x->tally.n_choices = g->n_choices;
+    if (status == GM_OK) status = open_next(x, &err);
+    if (status == GM_OK) {
+        x->tally.n_choices = g->n_choices;
+        return;
+    }
+    const bool refused = gm_error_status(err.code) == MHD_HTTP_BAD_REQUEST;
+    gm_reply_failure(x, refused ? g->dialect->prompt : NULL, &err);
 }
 
 /* ---- events ------------------------------------------------------------------------------ */
@@ -215,14 +244,15 @@ static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     gm_tally *const t = &x->tally;
     if (ev->kind == GM_EVENT_TOKEN) {
-        const double wait_s = x->open_s - x->start_s + ev->queue_s;
+        const double wait_s = c->open_s - x->start_s + ev->queue_s;
         gm_metrics_token(&x->server->metrics, ev, wait_s, c->tallied.decode_s);
         if (t->first_s == 0) t->first_s = wait_s + ev->prefill_s;
     }
     const bool first = c->tallied.kind == GM_EVENT_NONE;
     t->n_answer += ev->n_answer - c->tallied.n_answer;
     c->tallied = *ev;
-    if (ev->queue_s > t->queue_s) t->queue_s = ev->queue_s;
+    const double queue_s = c->open_s - x->open_s + ev->queue_s;
+    if (queue_s > t->queue_s) t->queue_s = queue_s;
     if (!t->finish && ev->kind == GM_EVENT_END) t->finish = gm_openai_finish(ev);
     if (!first || c->index % (uint32_t)x->gen->ask.n) return;
     t->n_prompt += ev->n_prompt;
@@ -254,7 +284,7 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
     while (!c->ended && !g->finished && !x->reply.status) {
         gm_event ev;
         gm_err err = {0};
-        if (gm_request_poll(c->request, &ev, &err) != GM_OK) {
+        if (gm_request_poll(atomic_load(&c->request), &ev, &err) != GM_OK) {
             fail(x, gm_error_status(err.code), err.msg);
             return;
         }
@@ -272,6 +302,16 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
             g->n_ended++;
         }
     }
+}
+
+/* Opens the next choice once the one before has left the queue. */
+static void go_on(gm_exchange *x)
+{
+    const gm_generation *const g = x->gen;
+    gm_err err = {0};
+    if (g->n_opened == g->n_choices || g->choices[g->n_opened - 1].tallied.kind == GM_EVENT_NONE)
+        return;
+    if (open_next(x, &err) != GM_OK) fail(x, gm_error_status(err.code), err.msg);
 }
 
 /* Every choice has ended. */
@@ -308,9 +348,11 @@ void gm_generation_pump(gm_exchange *x)
     }
     if (g->ask.stream && atomic_exchange(&x->ping, 0) | atomic_exchange(&x->doubt, 0))
         gm_sse_ping(&x->out);
-    for (uint32_t i = 0; i < g->n_choices; i++)
+    for (uint32_t i = 0; i < g->n_opened; i++)
         pump_choice(x, &g->choices[i]);
-    if (!g->finished && !x->reply.status && g->n_ended == g->n_choices) finish(x);
+    if (g->finished || x->reply.status) return;
+    go_on(x);
+    if (g->n_ended == g->n_choices) finish(x);
 }
 
 /* ---- closing ----------------------------------------------------------------------------- */
@@ -318,7 +360,8 @@ void gm_generation_pump(gm_exchange *x)
 void gm_generation_cancel(gm_generation *g)
 {
     for (uint32_t i = 0; i < g->n_choices; i++) {
-        if (g->choices[i].request) gm_request_cancel(g->choices[i].request);
+        gm_request *const r = atomic_load(&g->choices[i].request);
+        if (r) gm_request_cancel(r);
     }
 }
 
@@ -327,7 +370,7 @@ void gm_generation_close(gm_generation *g)
     if (!g) return;
     gm_generation_cancel(g); /* all of them first: then one wait serves all */
     for (uint32_t i = 0; i < g->n_choices; i++) {
-        gm_request_close(g->choices[i].request);
+        gm_request_close(atomic_load(&g->choices[i].request));
         gm_strbuf_deinit(&g->choices[i].text);
         json_decref(g->choices[i].logprobs);
         json_decref(g->choices[i].held);

@@ -3,7 +3,9 @@
 #define GM_SERVER_GENERATION_H
 
 /* What the engine does for one exchange: a request for each choice, and the way
- * from their events to a stream or to one object. A worker opens it; the I/O thread
+ * from their events to a stream or to one object. Of those requests one waits in the
+ * engine's queue at a time, so that many choices keep nobody waiting longer than one
+ * would. A worker opens it; the I/O thread
  * pumps it whenever there is news and the client can take more; the watcher may
  * cancel it; the reaper closes it.
  *
@@ -14,7 +16,8 @@
 #include "server/fields.h"
 
 typedef struct gm_choice {
-    gm_request *request;
+    _Atomic(gm_request *) request; /* NULL until it is its turn; who cancels may look any time */
+    double open_s;                 /* when that was */
     uint32_t index;
     uint32_t prompt; /* which of the prompts                                      */
     bool begun;      /* what comes before the first token was sent                */
@@ -58,7 +61,8 @@ struct gm_generation {
     gm_text *texts;  /* [n_prompts] as echo shows them  */
     uint32_t n_prompts;
     gm_choice *choices; /* [n_prompts * ask.n]            */
-    uint32_t n_choices, n_ended;
+    uint32_t n_choices, n_opened, n_ended;
+    uint64_t seed;
     gm_text token; /* scratch: a token's bytes       */
     bool finished; /* of a stream: [DONE] is out     */
 };

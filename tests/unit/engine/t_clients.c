@@ -151,6 +151,57 @@ static void test_queue_has_an_end(void **state)
     gm_engine_close(e);
 }
 
+/* Answers that belong together are one to the queue, wherever they are. */
+static void test_groups_count_once(void **state)
+{
+    (void)state;
+    enum { ALONG = 6 };
+    gm_engine *const e = engine_of(2, 1);
+    gm_request_opts o = request_of(9, 200);
+    gm_request *r[ALONG + 2] = {NULL}, *no = NULL;
+    o.group = &o;
+    for (int i = 0; i < ALONG; i++, o.flags |= GM_REQUEST_ALONG)
+        OK(gm_request_open(&r[i], e, &o, &err));
+    o.flags &= ~(uint32_t)GM_REQUEST_ALONG;
+    o.group = NULL;
+    for (int i = ALONG; i < ALONG + 2; i++)
+        OK(gm_request_open(&r[i], e, &o, &err));
+    assert_int_equal(gm_request_open(&no, e, &o, &err), GM_E_BUSY);
+    for (int i = 0; i < ALONG; i++)
+        gm_request_close(r[i]);
+    OK(gm_request_open(&no, e, &o, &err));
+    gm_request_close(no);
+    for (int i = ALONG; i < ALONG + 2; i++)
+        gm_request_close(r[i]);
+    gm_engine_close(e);
+}
+
+/* A check says what opening would, and opens nothing. */
+static void test_check_refuses_the_same(void **state)
+{
+    (void)state;
+    gm_engine *const e = engine_of(1, 1);
+    gm_request *r = NULL;
+    gm_err other = {0};
+    const gm_request_opts good = request_of(9, 5);
+    gm_request_opts cases[4] = {good, good, good, good};
+    cases[0].n_ids = 0;
+    cases[1].n_ids = CTX;
+    cases[2].sampling.temperature = -1;
+    cases[3].flags = 2 * GM_REQUEST_ALONG;
+    for (int i = 0; i < 4; i++) {
+        const gm_status status = gm_request_open(&r, e, &cases[i], &err);
+        assert_int_not_equal(status, GM_OK);
+        assert_int_equal(gm_request_check(e, &cases[i], &other), status);
+        assert_string_equal(other.msg, err.msg);
+    }
+    for (int i = 0; i < 3; i++)
+        OK(gm_request_check(e, &good, &err));
+    OK(gm_request_open(&r, e, &good, &err));
+    gm_request_close(r);
+    gm_engine_close(e);
+}
+
 static void test_unknown_options_are_refused(void **state)
 {
     (void)state;
@@ -261,6 +312,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poll_gives_what_next_gives),
         cmocka_unit_test(test_queue_has_an_end),
+        cmocka_unit_test(test_groups_count_once),
+        cmocka_unit_test(test_check_refuses_the_same),
         cmocka_unit_test(test_unknown_options_are_refused),
         cmocka_unit_test(test_ignore_end),
         cmocka_unit_test(test_prompt_is_told),

@@ -112,6 +112,80 @@ static void test_half_closed(void **state)
     gm_server_close(served.server);
 }
 
+static atomic_int n_done, many_done;
+
+/* Which one in the row the request for many answers is. */
+static void note_order(void *ctx, const char *line)
+{
+    (void)ctx;
+    if (!strstr(line, "/v1/completions")) return;
+    const int at = atomic_fetch_add(&n_done, 1) + 1;
+    if (strstr(line, "\"choices\":8")) atomic_store(&many_done, at);
+}
+
+static uint32_t n_queued(void)
+{
+    gm_engine_stats s = {.size = sizeof s};
+    gm_engine_stat(served.engine, &s);
+    return s.n_queued;
+}
+
+static void await_queued(uint32_t n)
+{
+    for (int i = 0; n_queued() != n && i < 60000; i++)
+        usleep(1000);
+    assert_int_equal(n_queued(), n);
+}
+
+/* Somebody asks for many answers and others come after: they are let in, and have theirs before the
+ * many are done. */
+static void test_many_answers_leave_room(void **state)
+{
+    (void)state;
+    gm_server_opts o = served_opts();
+    o.log = note_order;
+    served_open(&o);
+    served.engine->max_queue = 3;
+    gm_request *const slow = take_slot();
+    const int many = served_ask("POST", "/v1/completions",
+                                "{\"prompt\":[\"p7\",\"p8\"],\"n\":4,\"max_tokens\":40,"
+                                "\"ignore_eos\":true}");
+    await_queued(1);
+    const int one = served_ask("POST", "/v1/completions", WHOLE);
+    await_queued(2);
+    const int two = served_ask("POST", "/v1/completions", STREAM);
+    await_queued(3);
+    served_expect("POST", "/v1/completions", WHOLE, "HTTP/1.1 429");
+    gm_request_close(slow);
+    served_read(one, "\"completion_tokens\":5");
+    served_read(two, "data: [DONE]");
+    served_read(many, "\"completion_tokens\":320");
+    close(one);
+    close(two);
+    close(many);
+    gm_server_close(served.server);
+    served.engine->max_queue = 0;
+    assert_int_equal(atomic_load(&n_done), 4);
+    assert_int_equal(atomic_load(&many_done), 4);
+}
+
+/* A prompt that does not fit is refused before any other is computed. */
+static void test_prompts_are_checked_first(void **state)
+{
+    (void)state;
+    static const char begin[] = "{\"stream\":true,\"prompt\":[[2,7],[2";
+    static char body[16384];
+    size_t len = sizeof begin - 1;
+    memcpy(body, begin, len);
+    for (int i = 0; i < 2048; i++, len += 2)
+        memcpy(body + len, ",7", 2);
+    memcpy(body + len, "]]}", 4);
+    served_open(NULL);
+    served_expect("POST", "/v1/completions", body, "\"context_length_exceeded\"");
+    assert_non_null(strstr(served.reply, "HTTP/1.1 400"));
+    gm_server_close(served.server);
+}
+
 /* A close in the middle: streams are told, and nothing is left over. */
 static void test_close_in_the_middle(void **state)
 {
@@ -140,6 +214,8 @@ int main(void)
         cmocka_unit_test(test_loading),
         cmocka_unit_test(test_waiting_stream),
         cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_many_answers_leave_room),
+        cmocka_unit_test(test_prompts_are_checked_first),
         cmocka_unit_test(test_close_in_the_middle),
     };
     return cmocka_run_group_tests_name("t_server", tests, served_setup, served_teardown);
