@@ -138,6 +138,7 @@ bool gm_prefix_evict(gm_engine *e)
 {
     if (e->kept) {
         e->stats.n_evicted++;
+        gm_store_leave(&e->store, e->kept);
         drop(e, e->kept);
         return true;
     }
@@ -159,8 +160,10 @@ void gm_prefix_clear(gm_engine *e)
     e->kept = NULL;
 }
 
+/* What was dropped and computed again is on disk twice. */
 static void add_kept(void *ctx, gm_beginning *b)
 {
+    drop_covered(ctx, b);
     append(ctx, b);
 }
 
@@ -208,6 +211,9 @@ uint32_t gm_prefix_share(gm_engine *e, gm_request *r)
     if (!f.from || !gm_kvpool_share(pool, &r->begin->table, &f.from->table, r->slot, f.n, e->step))
         return 0;
     e->stats.n_hits++;
-    if (take_out(e, f.from)) append(e, f.from); /* it is the one used last */
+    if (take_out(e, f.from)) { /* it is the one used last */
+        append(e, f.from);
+        gm_store_use(&e->store, f.from);
+    }
     return f.n;
 }

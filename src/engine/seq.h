@@ -22,10 +22,11 @@
 
 /* What a file of the cache has of a beginning. */
 typedef struct gm_filed {
-    uint64_t name;  /* of the file, 0: there is none              */
-    uint64_t size;  /* its bytes                                  */
-    uint32_t n;     /* tokens in it                               */
-    uint8_t *pages; /* [table_len], bit c: the page of class c is in it */
+    uint64_t name;   /* of the file, 0: there is none              */
+    uint64_t size;   /* its bytes                                  */
+    uint32_t n;      /* tokens in it                               */
+    uint8_t *pages;  /* [table_len], bit c: the page of class c is in it */
+    int64_t used_ns; /* when it was written, or what it has was used; since 1970 */
 } gm_filed;
 
 /* Tokens and the pages that hold them. A request has one while it runs, and leaves it behind. */

@@ -20,14 +20,17 @@
 #define SUFFIX     ".gmkv"
 #define SLICE      32           /* pages copied at one turn: a millisecond or two          */
 #define BEHIND_MAX (256u << 20) /* bytes that may wait to be written before copying goes on */
+/* Bytes of files for one of the KV cache: what beginnings have in common is in each one's file. */
+#define DISK_SHARE 2
 
-/* A segment to be appended, or, without bytes, a file to be removed. */
+/* A segment to be appended; or, without bytes, a file that was used or is to be removed. */
 struct gm_store_job {
     gm_store_job *next;
     uint64_t name;    /* of the file                  */
     uint64_t offset;  /* where its bytes end till then */
     uint8_t *segment; /* a gm_store_head and the rest  */
     gm_store_layout at;
+    bool used;
 };
 
 static void path_of(const gm_store *s, uint64_t name, char *out, size_t size)
@@ -78,7 +81,10 @@ static bool do_job(gm_store *s, gm_store_job *j)
     char path[4200];
     path_of(s, j->name, path, sizeof path);
     if (!j->segment) {
-        unlink(path);
+        if (j->used)
+            utimensat(AT_FDCWD, path, NULL, 0); /* what is forgotten of this is an order */
+        else
+            unlink(path);
         return true;
     }
     gm_store_seal(j->segment, &j->at);
@@ -130,11 +136,18 @@ static void job_put(gm_store *s, gm_store_job *j)
 
 /* ---- the engine's thread ------------------------------------------------------------------- */
 
-/* A name that no other file has. */
-static uint64_t name_for(const gm_store *s, const gm_beginning *b)
+/* As files' times are. */
+static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* A name that no other file has. */
+static uint64_t name_for(const gm_store *s, const gm_beginning *b)
+{
+    const int64_t now = now_ns();
     const uint64_t hash = gm_hash(&now, sizeof now, s->head.whose);
     return gm_hash(b->ids, b->n * sizeof *b->ids, hash) | 1;
 }
@@ -217,8 +230,10 @@ static void look_at_failed(gm_store *s, gm_beginning *kept)
         for (gm_beginning *k = kept; k; k = k->next) {
             gm_filed *const f = &k->filed;
             if (f->name != j->name || f->size <= j->offset) continue;
-            *f = (gm_filed){.pages = f->pages};
-            if (j->offset) *f = (gm_filed){j->name, j->offset, head_of(j)->first, f->pages};
+            s->total -= f->size - j->offset;
+            *f = (gm_filed){.pages = f->pages, .used_ns = f->used_ns};
+            if (j->offset)
+                *f = (gm_filed){j->name, j->offset, head_of(j)->first, f->pages, f->used_ns};
             memset(f->pages, 0, s->table_len);
         }
         failed = j->next;
@@ -226,21 +241,67 @@ static void look_at_failed(gm_store *s, gm_beginning *kept)
     }
 }
 
+/* The writer's thread is to do something to a file; false for lack of memory. */
+static bool put_order(gm_store *s, uint64_t name, bool used)
+{
+    gm_store_job *j = NULL;
+    const bool guarded = gm_guard_set(false); /* a file is no token: it may allocate */
+    const gm_status status = gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL);
+    gm_guard_set(guarded);
+    if (status != GM_OK) return false;
+    j->name = name;
+    j->used = used;
+    job_put(s, j);
+    return true;
+}
+
+static void remove_file(gm_store *s, gm_filed *f)
+{
+    if (!f->name || !put_order(s, f->name, false)) return;
+    s->total -= f->size;
+    *f = (gm_filed){.pages = f->pages};
+    memset(f->pages, 0, s->table_len);
+}
+
+/* Makes room for so many bytes of b's, by files that were unused for longer; false where that is not
+ * enough. Beginnings before b were used before it, and so were those that are not in memory. */
+static bool make_room(gm_store *s, gm_beginning *kept, const gm_beginning *b, uint64_t size)
+{
+    while (s->total + size > s->most) {
+        gm_beginning *k = kept;
+        while (k != b && !k->filed.name)
+            k = k->next;
+        gm_store_found *const o = s->n_others ? &s->others[s->n_others - 1] : NULL;
+        if (k == b && !o) return false;
+        if (k != b && (!o || k->filed.used_ns < o->used_ns)) {
+            remove_file(s, &k->filed);
+            if (k->filed.name) return false;
+        } else {
+            if (!put_order(s, o->name, false)) return false;
+            s->total -= o->size;
+            s->n_others--;
+        }
+    }
+    return true;
+}
+
 static bool begin_copying(gm_store *s, gm_beginning *kept)
 {
     look_at_failed(s, kept);
-    while (kept && kept->saved)
-        kept = kept->next;
-    if (!kept) return false;
+    gm_beginning *b = kept;
+    while (b && b->saved)
+        b = b->next;
+    if (!b) return false;
     pthread_mutex_lock(&s->lock);
     const bool behind = !s->finishing && s->waiting > BEHIND_MAX;
     pthread_mutex_unlock(&s->lock);
     if (behind) return false;
-    kept->saved = true;                       /* or not: it is tried once */
-    const bool guarded = gm_guard_set(false); /* a file is no token: it may allocate */
-    s->job = job_begin(s, kept);
+    b->saved = true; /* or not: it is tried once */
+    const bool guarded = gm_guard_set(false);
+    s->job = job_begin(s, b);
     gm_guard_set(guarded);
-    s->now = s->job ? kept : NULL;
+    if (s->job && !make_room(s, kept, b, s->job->at.size)) stop_copying(s);
+    s->now = s->job ? b : NULL;
     return true;
 }
 
@@ -252,7 +313,8 @@ static void end_copying(gm_store *s)
     for (uint32_t i = 0; i < s->next; i++)
         f->pages[index[i].index] |= (uint8_t)(1u << index[i].class);
     *f = (gm_filed){s->job->name, s->job->offset + s->job->at.size, head_of(s->job)->n_ids,
-                    f->pages};
+                    f->pages, now_ns()};
+    s->total += s->job->at.size;
     job_put(s, s->job);
     s->job = NULL;
     stop_copying(s);
@@ -295,26 +357,46 @@ void gm_store_take_over(gm_store *s, gm_beginning *by, gm_beginning *covered)
     memcpy(to->pages, from->pages, s->table_len);
     const uint32_t last = from->n / GM_PAGE_LEN;
     if (from->n % GM_PAGE_LEN && from->n < by->n) to->pages[last] = 0; /* it was not full then */
-    const uint64_t other = to->name;
-    *to = (gm_filed){from->name, from->size, from->n, to->pages};
-    from->name = other;
+    const gm_filed other = *to;
+    *to = (gm_filed){from->name, from->size, from->n, to->pages, from->used_ns};
+    from->name = other.name;
+    from->size = other.size;
 }
 
-void gm_store_remove(gm_store *s, const gm_beginning *b)
+void gm_store_use(gm_store *s, gm_beginning *b)
+{
+    if (!s->dir || !b->filed.name || !put_order(s, b->filed.name, true)) return;
+    b->filed.used_ns = now_ns();
+}
+
+void gm_store_leave(gm_store *s, gm_beginning *b)
+{
+    gm_filed *const f = &b->filed;
+    if (!s->dir) return;
+    if (s->now == b) stop_copying(s);
+    const bool guarded = gm_guard_set(false);
+    const gm_status status = f->name ? gm_mem_grow(&s->others, &s->cap_others, s->n_others + 1,
+                                                   sizeof *s->others, "cache files", NULL)
+                                     : GM_E_ARG;
+    gm_guard_set(guarded);
+    if (status != GM_OK) return;
+    size_t at = s->n_others++;
+    for (; at > 0 && s->others[at - 1].used_ns < f->used_ns; at--)
+        s->others[at] = s->others[at - 1];
+    s->others[at] = (gm_store_found){f->name, f->size, f->used_ns};
+    f->name = 0;
+}
+
+void gm_store_remove(gm_store *s, gm_beginning *b)
 {
     if (!s->dir) return;
     if (s->now == b) stop_copying(s);
-    if (!b->filed.name) return;
-    gm_store_job *j = NULL;
-    const bool guarded = gm_guard_set(false);
-    const gm_status status = gm_mem_alloc(&j, 1, sizeof *j, "a cache file", NULL);
-    gm_guard_set(guarded);
-    if (status != GM_OK) return;
-    j->name = b->filed.name;
-    job_put(s, j);
+    remove_file(s, &b->filed);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
+
+static const char NO_ROOM[] = "more than memory has room for";
 
 /* The tokens and pages of a segment; a page that another one had before takes its place. False
  * where the pool has no more. */
@@ -341,9 +423,9 @@ static bool load_segment(const gm_store *s, gm_place *p, const uint8_t *segment,
 }
 
 /* A beginning from a file, up to where something is wrong with it; NULL where that is at once, or
- * there is no room for it. */
+ * it stays on disk for others. */
 static gm_beginning *load_file(const gm_store *s, gm_place *p, const gm_mapfile *map,
-                               const char **wrong)
+                               const char **wrong, const char **stays)
 {
     gm_beginning *b = NULL;
     gm_store_head expected = s->head;
@@ -351,11 +433,18 @@ static gm_beginning *load_file(const gm_store *s, gm_place *p, const gm_mapfile 
     while (ok && b->filed.size < map->size) {
         const uint8_t *const segment = map->data + b->filed.size;
         gm_store_layout at = {0};
+        bool others = false;
         expected.first = b->n;
-        *wrong = gm_store_check(segment, map->size - b->filed.size, &expected, s->table_len, &at);
+        *wrong = gm_store_check(segment, map->size - b->filed.size, &expected, s->table_len, &at,
+                                &others);
+        if (others) {
+            *stays = *wrong;
+            *wrong = NULL;
+        }
         if (*wrong) break;
-        ok = load_segment(s, p, segment, &at, b);
+        ok = !others && load_segment(s, p, segment, &at, b);
     }
+    if (!ok && !*stays) *stays = NO_ROOM;
     if (ok && b->n) {
         b->saved = true;
         return b;
@@ -365,16 +454,10 @@ static gm_beginning *load_file(const gm_store *s, gm_place *p, const gm_mapfile 
     return NULL;
 }
 
-/* A file of the folder, and when it was written. */
-typedef struct found {
-    uint64_t name;
-    int64_t time_ns;
-} found;
-
 static int newer_first(const void *a, const void *b)
 {
-    const found *const x = a, *const y = b;
-    return (x->time_ns < y->time_ns) - (x->time_ns > y->time_ns);
+    const gm_store_found *const x = a, *const y = b;
+    return (x->used_ns < y->used_ns) - (x->used_ns > y->used_ns);
 }
 
 /* Whether a file is called as ours are. */
@@ -385,41 +468,45 @@ static bool read_name(const char *text, uint64_t *name)
     return end == text + 16 && strcmp(end, SUFFIX) == 0 && *name != 0;
 }
 
-static size_t list_files(const gm_store *s, found **out)
+static size_t list_files(gm_store *s)
 {
-    size_t n = 0, cap = 0;
+    size_t n = 0;
     DIR *const dir = opendir(s->dir);
     const struct dirent *entry = NULL;
     while (dir && (entry = readdir(dir))) {
-        found f = {0};
+        gm_store_found f = {0};
         struct stat st;
         if (!read_name(entry->d_name, &f.name) || fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 ||
-            gm_mem_grow(out, &cap, n + 1, sizeof **out, "cache files", NULL) != GM_OK)
+            gm_mem_grow(&s->others, &s->cap_others, n + 1, sizeof *s->others, "cache files",
+                        NULL) != GM_OK)
             continue;
-        f.time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-        (*out)[n++] = f;
+        f.used_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        f.size = (uint64_t)st.st_size;
+        s->others[n++] = f;
     }
     if (dir) closedir(dir);
-    if (n) qsort(*out, n, sizeof **out, newer_first);
+    if (n) qsort(s->others, n, sizeof *s->others, newer_first);
     return n;
 }
 
-/* Reads a file, and cuts off or removes what is wrong. One that there is no room for stays for a start
- * with more, and is counted. */
-static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name, size_t *n_left)
+/* Reads a file, and cuts off or removes what is wrong. */
+static gm_beginning *take_file(gm_store *s, gm_place *p, const gm_store_found *f,
+                               const char **stays)
 {
     char path[4200];
     gm_mapfile map = {0};
     gm_beginning *b = NULL;
     const char *wrong = NULL;
-    path_of(s, name, path, sizeof path);
+    path_of(s, f->name, path, sizeof path);
     if (gm_mapfile_open(&map, path, NULL) == GM_OK)
-        b = load_file(s, p, &map, &wrong);
+        b = load_file(s, p, &map, &wrong, stays);
     else
         wrong = "it cannot be read";
     gm_mapfile_close(&map);
-    if (b) b->filed.name = name;
-    *n_left += !b && !wrong;
+    if (b) {
+        b->filed.name = f->name;
+        b->filed.used_ns = f->used_ns;
+    }
     if (!wrong) return b;
     gm_note_tell(&s->note, "%s%.300s was dropped: %s", b ? "the end of " : "", path, wrong);
     if ((b ? truncate(path, (off_t)b->filed.size) : unlink(path)) != 0)
@@ -427,24 +514,42 @@ static gm_beginning *take_file(gm_store *s, gm_place *p, uint64_t name, size_t *
     return b;
 }
 
+/* How many files stay on disk for a reason. */
+typedef struct left {
+    const char *why;
+    size_t n;
+} left;
+
+static void count_left(left *l, const char *why)
+{
+    while (l->why && strcmp(l->why, why) != 0)
+        l++;
+    l->why = why;
+    l->n++;
+}
+
 void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
 {
-    found *files = NULL;
     gm_beginning *oldest = NULL; /* last in, first out: the newest file is read first */
+    left lefts[4] = {{0}};       /* as many reasons as there are, and an end */
     if (!s->dir) return;
-    const size_t n = list_files(s, &files);
-    size_t n_left = 0;
+    const size_t n = list_files(s);
     for (size_t i = 0; i < n; i++) {
-        gm_beginning *const b = take_file(s, p, files[i].name, &n_left);
-        if (!b) continue;
-        b->next = oldest;
-        oldest = b;
+        const char *stays = NULL;
+        gm_beginning *const b = take_file(s, p, &s->others[i], &stays);
+        if (stays) {
+            count_left(lefts, stays);
+            s->total += s->others[i].size;
+            s->others[s->n_others++] = s->others[i];
+        } else if (b) {
+            s->total += b->filed.size;
+            b->next = oldest;
+            oldest = b;
+        }
     }
-    gm_mem_free(files);
-    if (n_left)
-        gm_note_tell(&s->note,
-                     "%zu of %zu cache files in %.300s stay unread: there is no room for them",
-                     n_left, n, s->dir);
+    for (const left *l = lefts; l->why; l++)
+        gm_note_tell(&s->note, "%zu of %zu cache files in %.300s stay unread: they are %s", l->n, n,
+                     s->dir, l->why);
     for (gm_beginning *b = oldest, *next = NULL; b; b = next) {
         next = b->next;
         add(ctx, b);
@@ -468,6 +573,7 @@ gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm
     s->dir = opts->cache_dir;
     s->note = (gm_note){opts->note, opts->note_ctx};
     s->table_len = p->pool.table_len;
+    s->most = DISK_SHARE * p->kv_size;
     const int no_folder = make_folder(s->dir);
     if (no_folder)
         gm_note_tell(&s->note, "the folder %.300s cannot be made: %s", s->dir, strerror(no_folder));
@@ -499,5 +605,6 @@ void gm_store_close(gm_store *s)
         pthread_mutex_destroy(&s->lock);
     }
     job_free(s->job);
+    gm_mem_free(s->others);
     *s = (gm_store){0};
 }

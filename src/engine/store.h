@@ -3,8 +3,10 @@
 #define GM_ENGINE_STORE_H
 
 /* The cache on disk: a file for each beginning that is kept, so that a restart finds
- * them again. The files mirror the memory: what is dropped there is removed here, and
- * a beginning that grows, as a talk does from turn to turn, has its file grow.
+ * them again. A beginning that grows, as a talk does from turn to turn, has its file
+ * grow. What memory has no room for, when it is read or later, stays on disk, and so do
+ * files of another model, backend or KV type. All together have at most as many bytes
+ * as are allowed: whoever writes makes room, of files unused for longer than its own.
  *
  * The engine's thread copies pages into a segment in memory, a few at each turn; a
  * thread of the store's own appends it to its file. Whatever ends the process leaves
@@ -19,6 +21,12 @@ struct gm_place;
 
 typedef struct gm_store_job gm_store_job;
 
+/* A file of the folder. */
+typedef struct gm_store_found {
+    uint64_t name, size;
+    int64_t used_ns;
+} gm_store_found;
+
 typedef struct gm_store {
     const char *dir; /* NULL: there is none */
     gm_note note;
@@ -26,9 +34,12 @@ typedef struct gm_store {
     uint32_t table_len;
 
     /* engine thread */
-    gm_beginning *now; /* whose pages are being copied, or NULL */
-    gm_store_job *job; /* into this                             */
-    uint32_t next;     /* page of its index                     */
+    gm_beginning *now;      /* whose pages are being copied, or NULL */
+    gm_store_job *job;      /* into this                             */
+    uint32_t next;          /* page of its index                     */
+    uint64_t most, total;   /* bytes that files may have, and have           */
+    gm_store_found *others; /* [n_others] that are of no beginning in memory; newest first */
+    size_t n_others, cap_others;
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -55,7 +66,11 @@ bool gm_store_feed(gm_store *s, struct gm_place *p, gm_beginning *kept);
 void gm_store_finish(gm_store *s, struct gm_place *p, gm_beginning *kept);
 /* A beginning is covered by another, whose pages go on in its file, if it has one. */
 void gm_store_take_over(gm_store *s, gm_beginning *by, gm_beginning *covered);
-/* A beginning goes: its file goes too. */
-void gm_store_remove(gm_store *s, const gm_beginning *b);
+/* What a beginning has was used: its file stays for longer. */
+void gm_store_use(gm_store *s, gm_beginning *b);
+/* A beginning goes, as there is no room for it in memory: its file stays. */
+void gm_store_leave(gm_store *s, gm_beginning *b);
+/* A beginning goes, and its file with it. */
+void gm_store_remove(gm_store *s, gm_beginning *b);
 
 #endif

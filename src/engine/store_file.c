@@ -82,18 +82,22 @@ void gm_store_seal(uint8_t *segment, const gm_store_layout *at)
     head->hash = head_hash(segment, at);
 }
 
-static const char *check_head(const gm_store_head *h, const gm_store_head *expected,
-                              uint32_t table_len)
+static const char *check_head(const gm_store_head *h, const gm_store_head *expected)
 {
-    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0) return "it is no cache of gemmule's";
-    if (h->version != GM_STORE_VERSION) return "it is of another version";
-    if (h->whose != expected->whose) return "it is of another model, backend or KV type";
     if (h->page_len != expected->page_len ||
         memcmp(h->page_size, expected->page_size, sizeof h->page_size) != 0)
         return "its pages have another size";
-    if (h->first != expected->first || h->n_ids < h->first) return "it is in disorder";
-    if (h->n_ids == 0 || h->n_ids > (uint64_t)table_len * GM_PAGE_LEN)
-        return "it is longer than the context";
+    if (h->first != expected->first || h->n_ids < h->first || h->n_ids == 0)
+        return "it is in disorder";
+    return NULL;
+}
+
+/* Why a segment that is as it was written is not for who asks. */
+static const char *check_owner(const gm_store_head *h, const gm_store_head *expected,
+                               uint32_t table_len)
+{
+    if (h->whose != expected->whose) return "of another model, backend or KV type";
+    if (h->n_ids > (uint64_t)table_len * GM_PAGE_LEN) return "longer than the context";
     return NULL;
 }
 
@@ -130,17 +134,22 @@ static const char *check_pages(const uint8_t *segment, const gm_store_head *h,
 }
 
 const char *gm_store_check(const uint8_t *segment, uint64_t size, const gm_store_head *expected,
-                           uint32_t table_len, gm_store_layout *at)
+                           uint32_t table_len, gm_store_layout *at, bool *others)
 {
     gm_store_head h;
+    *others = false;
     if (size < sizeof h) return "it is cut short";
     memcpy(&h, segment, sizeof h);
-    const char *wrong = check_head(&h, expected, table_len);
-    if (wrong) return wrong;
+    if (memcmp(h.magic, MAGIC, sizeof MAGIC) != 0) return "it is no cache of gemmule's";
+    if (h.version != GM_STORE_VERSION) return "it is of another version";
     const uint32_t none[GM_CLASSES] = {0};
     *at = gm_store_layout_of(&h, none);
     if (at->pages == 0 || at->pages > size) return "it is cut short";
     if (h.hash != head_hash(segment, at)) return "its checksum is wrong";
+    const char *wrong = check_owner(&h, expected, table_len);
+    *others = wrong != NULL;
+    if (!wrong) wrong = check_head(&h, expected);
+    if (wrong) return wrong;
     wrong = check_index(segment, &h, at, table_len);
     if (wrong) return wrong;
     if (at->size == 0 || at->size > size) return "it is cut short";

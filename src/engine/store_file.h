@@ -51,9 +51,9 @@ gm_store_layout gm_store_layout_of(const gm_store_head *h, const uint32_t n_page
 /* Fills in the hashes of a segment in memory, whose pages and index are there. */
 void gm_store_seal(uint8_t *segment, const gm_store_layout *at);
 
-/* Checks the segment at the beginning of size bytes; answers the sentence of what is wrong with it,
- * or NULL. */
+/* Checks the segment at the beginning of size bytes; answers why it cannot be taken, or NULL.
+ * *others says whether it may still be right for somebody else. */
 const char *gm_store_check(const uint8_t *segment, uint64_t size, const gm_store_head *expected,
-                           uint32_t table_len, gm_store_layout *at);
+                           uint32_t table_len, gm_store_layout *at, bool *others);
 
 #endif

@@ -38,11 +38,14 @@ kept_model=$MODEL
 MODEL=$dir/other.gguf
 serve --cache-dir "$dir/cache"
 last="a cache of another model" err=$(cat "$dir/serve.err")
-check "is dropped with a word" err_has 'was dropped: it is of another model'
+check "is left alone with a word" err_has 'stay unread: they are of another model'
 check "and not used" same "$(cached a)" 0
 stop_server
 check "ends with success" rc_is 0
 MODEL=$kept_model
+serve --cache-dir "$dir/cache"
+check "and there for its own model" more "$(cached a)" 100
+stop_server
 
 # ---- kill -9 -------------------------------------------------------------------------------
 rm -rf "$dir/cache"

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -258,19 +259,24 @@ static void take_note(void *ctx, const char *text)
     snprintf(notes + len, sizeof notes - len, "%s\n", text);
 }
 
-static gm_engine *disk_engine(const gm_model *m, const char *kv_type)
+static gm_engine *disk_engine_of(const gm_model *m, gm_engine_opts o)
 {
     gm_engine *e = NULL;
-    gm_engine_opts o = gm_engine_opts_default();
-    o.n_slots = 2;
     o.n_threads = 1;
-    o.n_ctx = CTX;
-    o.kv_type = kv_type;
     o.cache_dir = dir;
     o.note = take_note;
     notes[0] = '\0';
     OK(gm_engine_open(&e, m, &o, &err));
     return e;
+}
+
+static gm_engine *disk_engine(const gm_model *m, const char *kv_type)
+{
+    gm_engine_opts o = gm_engine_opts_default();
+    o.n_slots = 2;
+    o.n_ctx = CTX;
+    o.kv_type = kv_type;
+    return disk_engine_of(m, o);
 }
 
 /* The cache files; the first one's path goes to *path. */
@@ -507,12 +513,117 @@ static void test_cache_of_another(void **state)
         tiny_run(e, &o, &a);
         gm_engine_close(e);
         e = disk_engine(model, NULL);
-        assert_non_null(strstr(notes, "it is of another model, backend or KV type"));
+        assert_non_null(strstr(notes, "1 of 1 cache files"));
+        assert_non_null(strstr(notes, "they are of another model, backend or KV type"));
         assert_int_equal(ask(e, &t, 10, NULL), 0);
+        gm_engine_close(e);
+        assert_int_equal(files(NULL, 0), 2);
+        e = disk_engine(k ? m : model, k ? NULL : "q8_0"); /* it was not lost by that */
+        gm_request *r = NULL;
+        gm_event ev;
+        OK(gm_request_open(&r, e, &o, &err));
+        OK(gm_request_next(r, &ev, &err));
+        assert_about(ev.n_cached, t.n - 1);
+        gm_request_close(r);
         gm_engine_close(e);
         remove_files();
     }
     gm_model_close(m);
+}
+
+/* What a start has no room for stays for another one: too many beginnings, or too long ones. */
+static void test_start_removes_nothing(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    talk t[N] = {{.n = 0}};
+    gm_engine *e = disk_engine(model, NULL);
+    for (uint64_t i = 0; i < N; i++) {
+        say(&t[i], 70 + i, 190);
+        ask(e, &t[i], 5, NULL);
+    }
+    gm_engine_close(e);
+    assert_int_equal(files(NULL, 0), N);
+    for (int k = 0; k < 2; k++) {
+        gm_engine_opts o = gm_engine_opts_default();
+        o.n_slots = 1;
+        o.n_ctx = k ? 64 : CTX;
+        gm_engine_close(disk_engine_of(model, o));
+        assert_non_null(
+            strstr(notes, k ? "they are longer than the context" : "more than memory has room"));
+        assert_int_equal(files(NULL, 0), N);
+    }
+    e = disk_engine(model, NULL);
+    assert_string_equal(notes, "");
+    for (uint64_t i = 0; i < N; i++)
+        assert_about(ask(e, &t[i], 5, NULL), t[i].n - 1);
+    gm_engine_close(e);
+    remove_files();
+}
+
+static uint64_t bytes_in_folder(void)
+{
+    uint64_t sum = 0;
+    DIR *const d = opendir(dir);
+    const struct dirent *entry = NULL;
+    struct stat st;
+    assert_non_null(d);
+    while ((entry = readdir(d))) {
+        if (entry->d_name[0] == '.') continue;
+        assert_int_equal(fstatat(dirfd(d), entry->d_name, &st, 0), 0);
+        sum += (uint64_t)st.st_size;
+    }
+    closedir(d);
+    return sum;
+}
+
+/* Files have at most twice the bytes of the memory: where there is less of that than before, a start
+ * removes nothing, but who writes makes room. Those that were unused longest go, also those of another
+ * KV type; what memory drops stays. */
+static void test_folder_is_bounded(void **state)
+{
+    (void)state;
+    enum { N = 10, USED = 4 };
+    talk t[N + 1] = {{.n = 0}};
+    static tiny_answer a;
+    gm_engine_stats s = {.size = sizeof s};
+    gm_engine *e = disk_engine(model, "q8_0");
+    for (uint64_t i = 0; i < N; i++) {
+        say(&t[i], 80, 450); /* in common: each one's file has it */
+        say(&t[i], 81 + i, 20);
+    }
+    say(&t[N], 99, 400);
+    const gm_request_opts o = opts_of(&t[0], 5);
+    tiny_run(e, &o, &a);
+    gm_engine_close(e);
+    e = disk_engine(model, NULL);
+    assert_non_null(strstr(notes, "of another"));
+    for (uint64_t i = 0; i < N; i++)
+        ask(e, &t[i], 5, NULL);
+    assert_about(ask(e, &t[USED], 5, NULL), t[USED].n - 1);
+    gm_engine_close(e);
+    assert_int_equal(files(NULL, 0), N + 1);
+
+    gm_engine_opts less = gm_engine_opts_default();
+    less.n_slots = 1;
+    less.n_ctx = CTX;
+    e = disk_engine_of(model, less);
+    gm_engine_stat(e, &s);
+    assert_int_equal(files(NULL, 0), N + 1);
+    assert_true(bytes_in_folder() > 2 * s.kv_size);
+    ask(e, &t[N], 5, NULL);
+    gm_engine_stat(e, &s);
+    assert_true(s.n_evicted > 0);
+    gm_engine_close(e);
+    assert_true(bytes_in_folder() <= 2 * s.kv_size);
+    assert_true(bytes_in_folder() > s.kv_size);
+
+    e = disk_engine(model, NULL);
+    assert_null(strstr(notes, "of another"));
+    assert_about(ask(e, &t[N], 5, NULL), t[N].n - 1);
+    assert_about(ask(e, &t[USED], 5, NULL), t[USED].n - 1);
+    gm_engine_close(e);
+    remove_files();
     rmdir(dir);
 }
 
@@ -634,6 +745,8 @@ int main(void)
         cmocka_unit_test(test_ends_cut_off),
         cmocka_unit_test(test_damaged_files),
         cmocka_unit_test(test_cache_of_another),
+        cmocka_unit_test(test_start_removes_nothing),
+        cmocka_unit_test(test_folder_is_bounded),
         cmocka_unit_test(test_no_folder),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_soak),
