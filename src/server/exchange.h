@@ -56,7 +56,6 @@ struct gm_exchange {
     struct gm_link *link; /* its connection, for the watcher           */
     bool seen;            /* the handler has seen the headers             */
     bool put;             /* a worker has been given it                   */
-    bool interim;         /* its client must understand a 100 Continue     */
     char id[40];          /* "chatcmpl-..." of a generation, else "req-..." */
     json_t *json;         /* the body, where it was read                  */
     gm_reply reply;
@@ -75,7 +74,6 @@ struct gm_exchange {
     atomic_int gone;   /* the client hung up                                 */
     atomic_int late;   /* the time for it is up                              */
     atomic_int ping;   /* a comment should be sent                           */
-    atomic_int doubt;  /* the client may have hung up: something should be sent */
     atomic_int lively; /* bytes were given out since the watcher looked      */
     atomic_int whole;  /* there is nothing but for its client to read it     */
 

@@ -346,8 +346,7 @@ void gm_generation_pump(gm_exchange *x)
         fail(x, l.status, l.why);
         return;
     }
-    if (g->ask.stream && atomic_exchange(&x->ping, 0) | atomic_exchange(&x->doubt, 0))
-        gm_sse_ping(&x->out);
+    if (g->ask.stream && atomic_exchange(&x->ping, 0)) gm_sse_ping(&x->out);
     for (uint32_t i = 0; i < g->n_opened; i++)
         pump_choice(x, &g->choices[i]);
     if (g->finished || x->reply.status) return;

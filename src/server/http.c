@@ -403,19 +403,10 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
     return sends ? MHD_YES : send_reply(x);
 }
 
-/* Whether the client is still there is found out by sending it what it will pass over. Nothing of
- * the reply has been sent yet. */
-static void ask_client(const gm_exchange *x)
-{
-    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    send(x->fd, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 /* All of the request is there, or a sleeper was woken. */
 static enum MHD_Result advance(gm_exchange *x)
 {
     atomic_store(&x->news, 0);
-    if (atomic_exchange(&x->doubt, 0)) ask_client(x);
     if (atomic_load(&x->gone)) return MHD_NO;
     if (!x->reply.status && x->put && x->gen) {
         if (x->gen->ask.stream) return send_stream(x);
@@ -453,11 +444,10 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *conn, const char
                               size_t *size, void **con_cls)
 {
     gm_exchange *const x = *con_cls;
-    (void)cls, (void)conn;
+    (void)cls, (void)conn, (void)version;
     if (!x || x->status) return MHD_NO; /* no memory for it, or its first line was refused */
     if (!x->seen) {
         x->seen = true;
-        x->interim = strcmp(version, MHD_HTTP_VERSION_1_1) == 0 && !x->server->tls_cert.len;
         return head_arrived(x, url, method);
     }
     if (*size == 0) return advance(x);

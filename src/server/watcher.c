@@ -4,10 +4,8 @@
  * may lie at the same address by then. Times are looked at on every round, of which
  * there are at least ten a second.
  *
- * A client that will send no more may have left or may be waiting for its answer:
- * TCP says the same of both. It is sent something that every client passes over, a
- * comment in a stream and a 100 Continue before an answer. To that the system of one
- * that has left replies with a reset, which is a hang-up without doubt. */
+ * A client that will send no more may have left or may wait for its answer: TCP says
+ * the same of both, and those who wait are too few to compute on for all who left. */
 
 #include "server/watcher.h"
 
@@ -44,19 +42,12 @@ static void cancel(gm_exchange *x, atomic_int *why)
     if (atomic_load(&x->worked) && x->gen) gm_generation_cancel(x->gen);
 }
 
-static void notice_hang_up(gm_watcher *w, const struct epoll_event *ev)
+static void notice_hang_up(gm_watcher *w, uint64_t serial)
 {
     gm_exchange *x = w->exchanges;
-    while (x && x->serial != ev->data.u64)
+    while (x && x->serial != serial)
         x = x->watched_after;
-    if (!x) return;
-    if (x->interim && !(ev->events & (EPOLLHUP | EPOLLERR))) {
-        struct epoll_event reset = {.events = EPOLLONESHOT, .data.u64 = x->serial};
-        epoll_ctl(w->epoll, EPOLL_CTL_MOD, x->fd, &reset);
-        tell(x, &x->doubt);
-        return;
-    }
-    cancel(x, &x->gone);
+    if (x) cancel(x, &x->gone);
 }
 
 /* Nobody may keep others out by doing nothing: in a crowd, who has done so longest has to go. This
@@ -116,7 +107,7 @@ static void *watcher_main(void *arg)
             if (events[i].data.u64 == 0)
                 stop = true;
             else
-                notice_hang_up(w, &events[i]);
+                notice_hang_up(w, events[i].data.u64);
         }
         if (!stop) look_at_times(w);
         pthread_mutex_unlock(&w->lock);

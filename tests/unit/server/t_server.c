@@ -86,28 +86,46 @@ static void test_waiting_stream(void **state)
     }
 }
 
-/* Those who have left are noticed while they wait; those who will only send no more get their
- * answer, whole or as a stream. */
-static void test_half_closed(void **state)
+#define MANY \
+    "{\"prompt\":\"p7\",\"max_tokens\":2000,\"n\":128,\"ignore_eos\":true,\"logprobs\":1%s}"
+
+static uint64_t answered(void)
+{
+    gm_engine_stats s = {.size = sizeof s};
+    gm_engine_stat(served.engine, &s);
+    return s.n_answer;
+}
+
+/* Those who have left are noticed, while they wait and while they are answered, whether they close all
+ * of the connection or say that they will send no more; and nothing is computed for them any more. */
+static void test_clients_leave(void **state)
 {
     (void)state;
-    static const char *const bodies[] = {WHOLE, STREAM};
+    uint32_t n_left = 0;
     served_open(NULL);
-    for (int i = 0; i < 2; i++) {
-        char count[40];
-        gm_request *const slow = take_slot();
-        const int left = served_ask("POST", "/v1/completions", bodies[i]);
-        served_await("gemmule_requests_queued 1\n");
-        close(left);
-        snprintf(count, sizeof count, "gemmule_cancelled_total %d\n", i + 1);
+    for (int k = 0; k < 8; k++) {
+        const bool stream = k & 1, waits = k & 2, half = k & 4;
+        char body[200], count[40];
+        const uint64_t before = answered();
+        snprintf(body, sizeof body, MANY, stream ? ",\"stream\":true" : "");
+        gm_request *const slow = waits ? take_slot() : NULL;
+        const int fd = served_ask("POST", "/v1/completions", body);
+        served_await(waits ? "gemmule_requests_queued 1\n" : "gemmule_requests_running 1\n");
+        if (half)
+            shutdown(fd, SHUT_WR);
+        else
+            close(fd);
+        snprintf(count, sizeof count, "gemmule_cancelled_total %u\n", ++n_left);
         served_await(count);
         served_await("gemmule_requests_queued 0\n");
-        const int fd = served_ask("POST", "/v1/completions", bodies[i]);
-        shutdown(fd, SHUT_WR);
-        served_read(fd, i ? ": keep-alive" : "HTTP/1.1 100 Continue\r\n\r\n");
         gm_request_close(slow);
-        served_read(fd, i ? "data: [DONE]" : "\"completion_tokens\":5");
-        close(fd);
+        served_await("gemmule_requests_running 0\n");
+        assert_true(answered() - before < 128 * 2000);
+        if (half) {
+            served_read(fd, NULL); /* it is hung up on */
+            assert_null(strstr(served.reply, "[DONE]"));
+            close(fd);
+        }
     }
     gm_server_close(served.server);
 }
@@ -213,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading),
         cmocka_unit_test(test_waiting_stream),
-        cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_clients_leave),
         cmocka_unit_test(test_many_answers_leave_room),
         cmocka_unit_test(test_prompts_are_checked_first),
         cmocka_unit_test(test_close_in_the_middle),
