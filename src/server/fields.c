@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,17 +226,17 @@ static gm_status no_field(const char *name, gm_err *err)
 
 /* ---- values with parts ------------------------------------------------------------------- */
 
-static gm_status add_stop(gm_ask *a, const json_t *v, gm_err *err)
+static gm_status add_stop(gm_ask *a, const json_t *v, const char *name, gm_err *err)
 {
     if (a->n_stops == GM_ASK_STOPS) {
         return gm_fail(err, GM_E_ARG, 0, "stop has %zu strings, expected at most %d",
                        json_array_size(a->stop), GM_ASK_STOPS);
     }
-    GM_TRY(read_text("stop", v, &a->stops[a->n_stops], err));
+    GM_TRY(read_text(name, v, &a->stops[a->n_stops], err));
     if (a->stops[a->n_stops][0] == '\0')
-        return gm_fail(err, GM_E_ARG, 0, "stop has an empty string");
+        return gm_fail(err, GM_E_ARG, 0, "%s is empty, expected a string with characters", name);
     if (json_string_length(v) > GM_ASK_STOP) {
-        return gm_fail(err, GM_E_ARG, 0, "stop has a string of %zu bytes, expected at most %d",
+        return gm_fail(err, GM_E_ARG, 0, "%s has %zu bytes, expected at most %d", name,
                        json_string_length(v), GM_ASK_STOP);
     }
     a->n_stops++;
@@ -248,11 +249,16 @@ static gm_status read_stop(gm_ask *a, gm_err *err)
     if (!json_is_array(a->stop)) {
         if (!json_is_string(a->stop))
             return wrong_type("stop", a->stop, "a string or an array of strings", err);
-        return add_stop(a, a->stop, err);
+        return add_stop(a, a->stop, "stop", err);
     }
     size_t i;
     json_t *v;
-    json_array_foreach(a->stop, i, v) GM_TRY(add_stop(a, v, err));
+    json_array_foreach(a->stop, i, v)
+    {
+        char name[40];
+        snprintf(name, sizeof name, "stop[%zu]", i);
+        GM_TRY(add_stop(a, v, name, err));
+    }
     return GM_OK;
 }
 
@@ -267,7 +273,8 @@ static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
         return gm_fail(err, GM_E_ARG, 0, "logit_bias has %zu tokens, expected at most %d",
                        json_object_size(a->logit_bias), GM_ASK_BIASES);
     }
-    const gm_field range = {.name = "logit_bias", .min = -100, .max = 100};
+    char name[40];
+    const gm_field range = {.name = name, .min = -100, .max = 100};
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)a->logit_bias, key, v)
@@ -275,7 +282,9 @@ static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
         char *end = NULL;
         errno = 0;
         const long id = strtol(key, &end, 10);
-        if (*key < '0' || *key > '9' || *end || errno || id >= (long)info.n_vocab) {
+        snprintf(name, sizeof name, "logit_bias.%ld", id);
+        const bool same = strcmp(strchr(name, '.') + 1, key) == 0; /* no second name for a token */
+        if (!same || id < 0 || *end || errno || id >= (long)info.n_vocab) {
             return gm_fail(err, GM_E_ARG, 0,
                            "logit_bias has the key \"%.40s\", expected a token id below %" PRIu32,
                            key, info.n_vocab);

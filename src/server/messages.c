@@ -52,7 +52,8 @@ static gm_status read_role(const json_t *message, size_t i, role *out, gm_err *e
         i, name ? "\"" : "no string", name ? name : "", name ? "\"" : "");
 }
 
-/* The fields that a message may have. A call of tools has nothing to come back to here. */
+/* The fields that a message may have. A call of tools has nothing to come back to here, and the chat
+ * format has no place for a name. */
 static gm_status check_fields(const json_t *message, size_t i, gm_err *err)
 {
     const char *key;
@@ -60,7 +61,7 @@ static gm_status check_fields(const json_t *message, size_t i, gm_err *err)
     json_object_foreach((json_t *)message, key, v)
     {
         if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0) continue;
-        if (json_is_null(v) || (strcmp(key, "name") == 0 && json_is_string(v))) continue;
+        if (json_is_null(v)) continue;
         if (strcmp(key, "tool_calls") == 0 && json_is_array(v) && json_array_size(v) == 0) continue;
         if (strcmp(key, "annotations") == 0 && json_is_array(v) && json_array_size(v) == 0)
             continue;

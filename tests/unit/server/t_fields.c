@@ -153,6 +153,13 @@ static void test_what_is_refused(void **state)
         {GM_IN_COMPLETIONS, "{\"best_of\":2}", "best_of", "expected the same"},
         {GM_IN_CHAT, "{\"stop\":{}}", "stop", "a string or an array"},
         {GM_IN_CHAT, "{\"seed\":1e300}", "seed", "expected an integer"},
+        {GM_IN_CHAT, "{\"stop\":[\"a\",5]}", "stop", "stop[1] is an integer, expected a string"},
+        {GM_IN_CHAT, "{\"stop\":[\"\"]}", "stop", "stop[0] is empty"},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"5\":101}}", "logit_bias", "logit_bias.5 is 101"},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"5\":null}}", "logit_bias", "logit_bias.5 is null"},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"05\":1}}", "logit_bias", "the key \"05\""},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"-1\":1}}", "logit_bias", "the key \"-1\""},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"\":1}}", "logit_bias", "the key \"\""},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         gm_ask a;
@@ -223,12 +230,36 @@ static void test_turns_out_of_order(void **state)
     }
 }
 
+static void test_fields_of_messages(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"\"name\":\"Ann\"", "messages[0].name is not supported here"},
+        {"\"name\":\"\"", "messages[0].name is not supported here"},
+        {"\"name\":5", "messages[0].name is not supported here"},
+        {"\"tool_calls\":[1]", "messages[0].tool_calls is not"},
+        {"\"weight\":1", "messages[0].weight is not"},
+        {"\"name\":null,\"tool_calls\":[],\"annotations\":[],\"refusal\":null", NULL},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        gm_ids ids = {0};
+        char text[200];
+        snprintf(text, sizeof text, "[{\"role\":\"user\",\"content\":\"a\",%s}]", CASES[i][0]);
+        json_t *const messages = json_loads(text, 0, NULL);
+        const gm_status status = gm_messages_encode(model, messages, &ids, &err);
+        assert_int_equal(status, CASES[i][1] ? GM_E_UNSUP : GM_OK);
+        if (CASES[i][1] && !strstr(err.msg, CASES[i][1])) fail_msg("%s: %s", text, err.msg);
+        json_decref(messages);
+        gm_ids_deinit(&ids);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_document_has_every_row), cmocka_unit_test(test_what_is_read),
         cmocka_unit_test(test_what_is_refused),        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_turns_out_of_order),
+        cmocka_unit_test(test_turns_out_of_order),     cmocka_unit_test(test_fields_of_messages),
     };
     return cmocka_run_group_tests_name("t_fields", tests, setup, teardown);
 }
