@@ -73,6 +73,8 @@ const heads = {
     coding: (p, b) => head('POST', p, [...usual(b.length), `Transfer-Encoding: ${pick(['gzip', 'identity', 'chunked, chunked', 'x', ''])}`]) + b,
     noHost: (p, b) => head('POST', p, usual(b.length).slice(1)) + b,
     hosts: (p, b) => head('POST', p, ['Host: y', ...usual(b.length)]) + b,
+    arguments: (p, b) => head('POST', `${p}?${pick(['a&', '&', 'a=b&', '%41=&'])}`.padEnd(p.length + random(9000), pick(['a&', '&', 'a=b&'])), usual(b.length)) + b,
+    cookies: (p, b) => head('POST', p, [...usual(b.length), `Cookie: ${pick(['a;', 'a=b;', ';'])}`.padEnd(random(20000), pick(['a;', 'a=b;']))]) + b,
     longHeader: (p, b) => head('POST', p, [...usual(b.length), `X: ${'x'.repeat(random(60000))}`]) + b,
     manyHeaders: (p, b) => head('POST', p, [...usual(b.length), ...[...Array(random(2000)).keys()].map((i) => `X${i}: ${i}`)]) + b,
     oddHeader: (p, b) => head('POST', p, [...usual(b.length), pick([': x', 'x', 'a b: c', '\x00: \x00', 'X\x80: \xff', ' folded', 'X:\x01\x02', 'Authorization:', 'Authorization: Bearer', 'Expect: x', 'Connection: upgrade', 'Upgrade: h2c', 'Content-Type: ', 'Accept: \xff', 'Cookie: ;=;='])]) + b,
