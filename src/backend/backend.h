@@ -136,6 +136,9 @@ typedef struct gm_backend_facts {
         load_bytes_s; /* of the files, when weights were loaded last; 0: they were not, or never are */
     gm_load_times load_times;
     gm_device_counts counts;
+    uint32_t
+        half_cols; /* products of quantised weights of a multiple of so many columns take float16
+                           activations instead of int8; 0: none do */
 } gm_backend_facts;
 
 typedef struct gm_backend_ops {

@@ -51,12 +51,17 @@ static const gm_qtype kv_types[] = {GM_QTYPE_F32, GM_QTYPE_F16, GM_QTYPE_Q8_0, E
  * of 16. */
 static const shape float_shapes[] = {WEIGHT(1, 3),  WEIGHT(15, 17),  WEIGHT(16, 16),
                                      WEIGHT(37, 5), WEIGHT(259, 33), {0}};
-static const shape by32_shapes[] = {WEIGHT(32, 1),  WEIGHT(96, 17),  WEIGHT(256, 16),
-                                    WEIGHT(288, 5), WEIGHT(544, 35), {0}};
+static const shape by32_shapes[] = {WEIGHT(32, 1),
+                                    WEIGHT(96, 17),
+                                    WEIGHT(256, 16),
+                                    WEIGHT(288, 5),
+                                    WEIGHT(544, 35),
+                                    WEIGHT(640, 35),
+                                    {0}};
 static const shape by256_shapes[] = {
     WEIGHT(256, 1), WEIGHT(256, 17), WEIGHT(512, 16), WEIGHT(768, 35), {0}};
 static const shape float_ffn[] = {WEIGHT(37, 19), {0}};
-static const shape by32_ffn[] = {WEIGHT(288, 19), {0}};
+static const shape by32_ffn[] = {WEIGHT(288, 19), WEIGHT(640, 35), {0}};
 static const shape by256_ffn[] = {WEIGHT(512, 19), {0}};
 static const shape row_shapes[] = {ROW(1), ROW(15), ROW(16), ROW(47), ROW(640), {0}};
 static const shape rope_shapes[] = {HEADS(1, 2),  HEADS(5, 6),   HEADS(2, 32),

@@ -249,12 +249,14 @@ static gm_vk_tuning tuning_for(const gm_vk_shader *s)
 {
     const bool mma = strcmp(s->pipeline, "matmul_mma") == 0;
     const bool tiles = mma || strcmp(s->pipeline, "matmul_tile") == 0;
+    const bool fragments = strcmp(s->pipeline, "matmul_fragment") == 0;
     return (gm_vk_tuning){.subgroup = 32,
                           .max_shared = 65536,
                           .words_under_way = 20,
                           .matrix_depth = mma ? 16 : 0,
                           .row_bits = 7,
                           .tile_from = tiles ? 5 : UINT32_MAX,
+                          .fragments = fragments,
                           .half_from = strcmp(s->pipeline, "matmul_half") == 0 ? 1 : UINT32_MAX};
 }
 
@@ -270,6 +272,8 @@ static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *m
     gm_vk_cut cut;
     p.words = gm_vk_block_words((gm_qtype)s->type);
     p.two_scales = gm_vk_two_scales((gm_qtype)s->type);
+    p.n_rows = 5376;
+    p.fragments = tuning.fragments;
     if (!p.words) p.n_blocks = 0;
     if (p.after == GM_VK_AFTER_NORM) p.n_normed = 5376;
     gm_vk_cut_product(&tuning, &p, &cut);

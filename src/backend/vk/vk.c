@@ -53,7 +53,8 @@ static void vk_describe(const gm_backend *be, gm_backend_facts *out)
                               .key = be->kept.key,
                               .load_bytes_s = be->load_bytes_s,
                               .load_times = be->load_times,
-                              .counts = be->dev.count};
+                              .counts = be->dev.count,
+                              .half_cols = be->tuning.fragments ? GM_VK_CHUNK : 0};
 }
 
 static void vk_kernels(gm_backend *be, gm_strbuf *out)

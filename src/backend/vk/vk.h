@@ -16,6 +16,7 @@
  *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
  *     vk_share.c     memory that execs have in common
  *     vk_shape.c     which kernel a product gets
+ *     vk_fragment.c  ... where matrices of float16 are used for all of them
  *     vk_tune.c      what suits the device
  *     vk_choice.c    ... and what was found to suit it
  *     vk_trial.c     ... by trying
@@ -28,6 +29,7 @@
 #include "backend/vk/vk_layout.h"
 #include "backend/vk/vk_params.h"
 #include "backend/vk/vk_record.h"
+#include "backend/vk/vk_shape.h"
 #include "backend/vk/vk_tune.h"
 #include "base/keptfile.h"
 
@@ -39,18 +41,6 @@ typedef struct gm_vk_kept {
     uint64_t key;    /* of device, driver and build */
     uint64_t before; /* hash of what was read       */
 } gm_vk_kept;
-
-/* What suits a device, among kernels that give the same bits but for half_from. */
-typedef struct gm_vk_tuning {
-    uint32_t subgroup;           /* lanes of a subgroup, where a kernel asks for it              */
-    uint32_t max_shared;         /* bytes of shared memory that a workgroup may have             */
-    uint32_t words_under_way;    /* that a lane of a product of few columns has asked for        */
-    uint32_t matrix_depth;       /* of cooperative matrices of bytes, 0: there are none          */
-    uint32_t row_bits, col_bits; /* how their results lie in lanes: inc/mma.glsl                 */
-    uint32_t tile_from;          /* columns from which products go by tiles                      */
-    uint32_t half_from;          /* rows from which products are of float16: other bits          */
-    uint32_t half_tiles;         /* workgroups of these that fill the device, 0: any number does */
-} gm_vk_tuning;
 
 struct gm_backend {
     gm_vk_dev dev;
@@ -99,10 +89,12 @@ struct gm_kvmem {
     gm_vk_edits edits[GM_TICKETS];
 };
 
-/* A value of the plan on the device: as float32, as int8, or as both. */
+/* A value of the plan on the device: as float32, as int8 (or columns of float16), or as both. */
 typedef struct gm_vk_value {
-    uint64_t f32, q, meta; /* addresses, 0 where not kept                           */
-    uint32_t n_int8;       /* rows of int8 for each row, in planes of their own: GM_ACT_* */
+    uint64_t f32, q, meta; /* addresses, 0 where not kept; of float16 there is no meta    */
+    uint64_t q_size, meta_size;
+    uint32_t n_int8; /* rows of int8 for each row, in planes of their own: GM_ACT_* */
+    bool halves;     /* q is columns of float16                                     */
 } gm_vk_value;
 
 /* A dispatch whose grid depends on the step. */
@@ -199,59 +191,6 @@ gm_status gm_vk_kv_copy(gm_kvmem *kv, const gm_page_move *moves, uint32_t n, gm_
                         gm_err *err);
 /* The padded length of a head's row in the cache. */
 uint32_t gm_vk_kv_dim(const gm_kv_desc *d);
-
-/* vk_shape.c: which kernel a product gets. The constants of matmul and matmul_float, in the manifest's
- * order: */
-enum {
-    GM_VK_MM_LANES,
-    GM_VK_MM_ROWS,
-    GM_VK_MM_COLS,
-    GM_VK_MM_ROUNDS,
-    GM_VK_MM_AFTER,
-    GM_VK_MM_TILE,
-    GM_VK_MM_PLANES,
-    GM_VK_MM_COL_GROUPS,
-    GM_VK_MM_NORM,
-    GM_VK_MM_BLOCKS,
-};
-typedef struct gm_vk_product {
-    uint32_t columns;  /* of activations, each plane one          */
-    uint32_t planes;   /* 1, or 2 where rows are rounded twice    */
-    uint32_t n_blocks; /* of a row of weights; 0 for plain floats */
-    uint32_t words;    /* of a block: gm_vk_block_words           */
-    bool two_scales;   /* in a block: gm_vk_two_scales            */
-    uint32_t after;    /* GM_VK_AFTER_* or 0                      */
-    uint32_t n_normed; /* values of a row that is normed after    */
-    gm_qtype type;     /* of the weights                          */
-    uint32_t n_rows;   /* of (the first of) them                  */
-} gm_vk_product;
-typedef struct gm_vk_cut {
-    const char *pipeline;
-    uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
-    uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
-    bool halves;                /* it wants the input as halves.comp makes it             */
-    bool apart;                 /* norms that follow are a kernel of their own            */
-} gm_vk_cut;
-void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
-/* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
- * where there is none of that number. Some may be the same. */
-#define GM_VK_TRIES 24
-bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
-/* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
-void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);
-void gm_vk_cut_name(const gm_vk_cut *cut, char name[GM_VK_NAME]);
-/* What has such a name; false where nothing has. A step's outputs need not be a power of two, which the
- * name has: from 17 on, and an engine has so many, the ways are the same. */
-bool gm_vk_product_parse(const char *name, gm_vk_product *out);
-bool gm_vk_cut_find(const gm_vk_tuning *t, const gm_vk_product *p, const char *name,
-                    gm_vk_cut *out);
-/* How many workgroups share the blocks of each tile of float16, of which there are so many. */
-uint32_t gm_vk_half_parts(const gm_vk_tuning *t, uint32_t tiles, uint32_t n_blocks);
-/* Rows of an input as float16, and its bytes. */
-uint32_t gm_vk_half_rows(uint32_t rows);
-uint64_t gm_vk_half_size(uint32_t rows, uint32_t cols);
-/* Whether attention of that many rows is by cooperative matrices. */
-bool gm_vk_attends_by_halves(const gm_vk_tuning *t, const gm_attn *a, uint32_t rows);
 
 /* vk_tune.c: fills be->tuning for the device that is open; exact: without what changes bits. */
 gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err);

@@ -221,14 +221,14 @@ static gm_status find_queue(gm_vk_dev *d, gm_err *err)
 }
 
 static bool is_matrix(const VkCooperativeMatrixPropertiesKHR *m, VkComponentTypeKHR in,
-                      VkComponentTypeKHR out)
+                      VkComponentTypeKHR out, uint32_t n_cols)
 {
     return m->AType == in && m->BType == in && m->CType == out && m->ResultType == out &&
-           m->MSize == 16 && m->NSize == 16 && m->scope == VK_SCOPE_SUBGROUP_KHR &&
+           m->MSize == 16 && m->NSize == n_cols && m->scope == VK_SCOPE_SUBGROUP_KHR &&
            !m->saturatingAccumulation;
 }
 
-/* Which cooperative matrices of 16 rows by 16 columns a subgroup has. */
+/* Which cooperative matrices of 16 rows a subgroup has. */
 static void find_matrices(gm_vk_dev *d)
 {
     VkCooperativeMatrixPropertiesKHR all[64];
@@ -240,10 +240,12 @@ static void find_matrices(gm_vk_dev *d)
     if (r != VK_SUCCESS && r != VK_INCOMPLETE) return;
     for (uint32_t i = 0; i < n; i++) {
         const VkCooperativeMatrixPropertiesKHR *const m = &all[i];
-        if (is_matrix(m, VK_COMPONENT_TYPE_FLOAT16_KHR, VK_COMPONENT_TYPE_FLOAT32_KHR) &&
-            m->KSize == 16)
+        const VkComponentTypeKHR f16 = VK_COMPONENT_TYPE_FLOAT16_KHR;
+        if (is_matrix(m, f16, VK_COMPONENT_TYPE_FLOAT32_KHR, 16) && m->KSize == 16)
             d->has_halves = true;
-        if (is_matrix(m, VK_COMPONENT_TYPE_SINT8_KHR, VK_COMPONENT_TYPE_SINT32_KHR) &&
+        if (is_matrix(m, f16, VK_COMPONENT_TYPE_FLOAT32_KHR, 8) && m->KSize == 16)
+            d->has_half_columns = true;
+        if (is_matrix(m, VK_COMPONENT_TYPE_SINT8_KHR, VK_COMPONENT_TYPE_SINT32_KHR, 16) &&
             (m->KSize == 16 || m->KSize == 32) && m->KSize > d->matrix_depth)
             d->matrix_depth = m->KSize;
     }
@@ -294,6 +296,7 @@ static gm_status device_open(gm_vk_dev *d, gm_err *err)
     d->has_matrix = have.matrix.cooperativeMatrix;
     if (d->has_matrix && have.f12.shaderInt8 && have.f12.shaderFloat16) find_matrices(d);
     if (d->has_halves) d->needs |= GM_VK_NEEDS_COOPMAT_F16;
+    if (d->has_half_columns) d->needs |= GM_VK_NEEDS_COOPMAT_F16X8;
     if (d->matrix_depth) d->needs |= GM_VK_NEEDS_COOPMAT_I8;
     return GM_OK;
 }

@@ -47,7 +47,8 @@ typedef struct gm_vk_dev {
     bool unified;                /* host and device share their memory                */
     bool dot8_fast;              /* the driver says that 8-bit dot products are one instruction */
     bool has_matrix, has_budget; /* cooperative matrices; the driver counts free memory */
-    bool has_halves; /* cooperative matrices of float16 to float32, 16 by 16 by 16         */
+    bool has_halves;       /* cooperative matrices of float16 to float32, 16 by 16 by 16         */
+    bool has_half_columns; /* ... 16 by 8 by 16                                            */
     uint32_t
         matrix_depth;   /* of cooperative matrices of signed bytes, 16 by 16; 0: there are none */
     uint64_t max_alloc; /* bytes of one allocation                           */

@@ -9,7 +9,7 @@
 
 /* The kernels of each op, best first: the first whose needs the device meets is taken. It shows what
  * vk_lower.c and vk_shape.c ask for by name: change all. */
-#define CHOICES 2
+#define CHOICES 3
 typedef struct choice {
     const char *op;
     const char *kernels[CHOICES];
@@ -18,8 +18,9 @@ typedef struct choice {
 static const choice choices[] = {
     {"input_rows", {"embed"}},
     {"matmul, gate_up_gelu of quantised weights", {"matmul"}},
+    {"the same, of several sequences", {"matmul_fragment_mma", "matmul"}},
     {"the same, of 17 columns and more", {"matmul_mma", "matmul"}},
-    {"the same, of 65 rows and more", {"matmul_half", "matmul"}},
+    {"the same, of 65 rows and more", {"matmul_fragment_mma", "matmul_half", "matmul"}},
     {"matmul, gate_up_gelu of floats", {"matmul_float"}},
     {"norm, norm_add", {"norm"}},
     {"norm_rope, cache", {"rope"}},
@@ -32,7 +33,8 @@ _Static_assert(N_CHOICES <= GM_DEVICE_KERNELS, "a description has room for every
 _Static_assert(VK_MAX_MEMORY_HEAPS <= GM_DEVICE_HEAPS, "a description has room for every heap");
 
 /* In the order of gm_vk_needs. */
-static const char *const need_names[] = {"int_dot8", "f16", "coopmat_f16", "coopmat_i8"};
+static const char *const need_names[] = {"int_dot8", "f16", "coopmat_f16", "coopmat_i8",
+                                         "coopmat_f16x8"};
 
 /* Appends words to a text, with commas between them; what has no room is left out. */
 static void add_word(char *text, size_t cap, const char *word)

@@ -122,8 +122,8 @@ static void touches_value(const lowering *l, draft *t, gm_val v, bool write)
     const uint64_t n = (uint64_t)rows_of(l, v) * l->p->vals[v].cols;
     const gm_vk_value *const at = &l->ex->values[v];
     touches(t, at->f32, n * 4, write);
-    touches(t, at->q, n * at->n_int8, write);
-    touches(t, at->meta, n * at->n_int8 / GM_VK_BLOCK * 8, write);
+    touches(t, at->q, at->q_size, write);
+    touches(t, at->meta, at->meta_size, write);
 }
 
 static gm_status norm_weight(lowering *l, gm_wid w, uint64_t *addr)
@@ -292,18 +292,21 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
                            struct gm_vk_matmul *push)
 {
     const gm_val in = op->in[0];
-    const uint32_t n_int8 = op->num.act[0], planes = n_int8 ? n_int8 : 1;
+    const bool quantised = op->num.act[0] != GM_ACT_F32;
+    const bool fragments = quantised && l->ex->values[in].halves;
+    const uint32_t planes = quantised && !fragments ? op->num.act[0] : 1;
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
     const gm_vk_product shape = {.columns = rows_of(l, in) * planes,
                                  .planes = planes,
-                                 .n_blocks = n_int8 ? n_cols / GM_VK_BLOCK : 0,
+                                 .n_blocks = quantised ? n_cols / GM_VK_BLOCK : 0,
                                  .words = gm_vk_block_words(w->type->id),
                                  .two_scales = gm_vk_two_scales(w->type->id),
                                  .after = after,
                                  .n_normed =
                                      after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0,
                                  .type = w->type->id,
-                                 .n_rows = (uint32_t)gm_tensor_rows(w)};
+                                 .n_rows = (uint32_t)gm_tensor_rows(w),
+                                 .fragments = fragments};
     gm_vk_cut cut;
     const uint32_t tried = gm_vk_trial_cut(l->ex->be, &shape, &cut);
     draft t = draft_of(cut.pipeline, (int32_t)w->type->id);
@@ -315,8 +318,8 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     t.apart = cut.apart;
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
-        .x = n_int8 ? l->ex->values[in].q : l->ex->values[in].f32,
-        .meta = n_int8 ? l->ex->values[in].meta : 0,
+        .x = quantised ? l->ex->values[in].q : l->ex->values[in].f32,
+        .meta = quantised ? l->ex->values[in].meta : 0,
         .wg_end = {UINT32_MAX, UINT32_MAX},
         .n_cols = n_cols,
         .flags = rows_flag(l, in),
@@ -614,7 +617,8 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         grid.x *= GM_VK_HALF_SHARES;
         grid.walk = GM_VK_HALF_HEADS / g;
     } else {
-        const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL};
+        const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS;
+        const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many};
         memcpy(t.spec, spec, sizeof spec);
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
     }

@@ -133,6 +133,10 @@ struct gm_vk_halves {
     GM_U32 plane, flags;
 };
 
+/* Rows as fragments of matrices: so many lie together, four blocks of each after each other. */
+#define GM_VK_COLUMNS 8
+#define GM_VK_CHUNK   128 /* values of a row: four blocks */
+
 /* Heads of a row that are normed and turned. */
 struct gm_vk_turn {
     GM_ADDR k, v;           /* as their products give them            */

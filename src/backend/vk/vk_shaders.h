@@ -15,10 +15,11 @@
 /* What a shader needs beyond what every device we use has (docs/VULKAN.md lists that). A word of
  * the manifest's `needs` is one of these in small letters. */
 typedef enum gm_vk_needs {
-    GM_VK_NEEDS_INT_DOT8 = 1 << 0,    /* packed 8-bit dot products, accelerated           */
-    GM_VK_NEEDS_F16 = 1 << 1,         /* arithmetic in float16                             */
-    GM_VK_NEEDS_COOPMAT_F16 = 1 << 2, /* subgroup matrices 16x16x16, float16 to float32    */
-    GM_VK_NEEDS_COOPMAT_I8 = 1 << 3,  /* subgroup matrices of signed bytes to int32        */
+    GM_VK_NEEDS_INT_DOT8 = 1 << 0,      /* packed 8-bit dot products, accelerated           */
+    GM_VK_NEEDS_F16 = 1 << 1,           /* arithmetic in float16                             */
+    GM_VK_NEEDS_COOPMAT_F16 = 1 << 2,   /* subgroup matrices 16x16x16, float16 to float32    */
+    GM_VK_NEEDS_COOPMAT_I8 = 1 << 3,    /* subgroup matrices of signed bytes to int32        */
+    GM_VK_NEEDS_COOPMAT_F16X8 = 1 << 4, /* as COOPMAT_F16, 16x8x16                          */
 } gm_vk_needs;
 
 #define GM_VK_NO_TYPE (-1)

@@ -151,7 +151,7 @@ static bool cut_tiles(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *
 
 static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
 {
-    return p->n_blocks && p->columns / p->planes >= t->half_from;
+    return p->n_blocks && !p->fragments && p->columns / p->planes >= t->half_from;
 }
 
 /* Its norms are done by its last workgroup, or else by a kernel of their own. */
@@ -170,6 +170,7 @@ static gm_vk_product without_norms(const gm_vk_product *p)
 static void cut_usual(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     *out = (gm_vk_cut){0};
+    if (p->fragments && gm_vk_cut_fragments(t, p, 0, out)) return;
     if (by_halves(t, p)) {
         *out = (gm_vk_cut){.pipeline = "matmul_half",
                            .spec = {4 * t->subgroup, t->subgroup, p->after, 1},
@@ -276,6 +277,7 @@ static bool cut_alike(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i,
 {
     gm_vk_tuning by_groups = *t;
     by_groups.tile_from = UINT32_MAX;
+    if (p->fragments) return gm_vk_cut_fragments(t, p, i, out);
     cut_usual(t, p, out);
     if (i == 0) return true;
     if (!p->n_blocks || by_halves(t, p)) return false;
@@ -294,6 +296,7 @@ static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *
     const shape s = usual_shape(t, p);
     const bool apart = by_tail(p);
     if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || (!apart && !suits(t, p, &s))) return false;
+    if (p->fragments && !apart) return false;
     if (p->columns == p->planes) return false;
     if (apart)
         cut_usual(t, &alone, out);
@@ -326,7 +329,10 @@ void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME])
         rows *= 2;
     snprintf(name, GM_VK_NAME, "%s %" PRIu32 "x%" PRIu32 "%s, %" PRIu32 " rows%s",
              gm_qtype_name(p->type), p->n_rows, p->n_blocks * GM_VK_BLOCK, after_names[p->after],
-             rows, p->planes > 1 ? " twice" : "");
+             rows,
+             p->fragments    ? " of float16"
+             : p->planes > 1 ? " twice"
+                             : "");
 }
 
 static bool take_text(const char **at, const char *text)
@@ -361,7 +367,8 @@ bool gm_vk_product_parse(const char *name, gm_vk_product *out)
     for (uint32_t i = 1; i < sizeof after_names / sizeof *after_names; i++)
         after = take_text(&at, after_names[i]) ? i : after;
     if (!take_text(&at, ", ") || !take_number(&at, &rows) || !take_text(&at, " rows")) return false;
-    const uint32_t planes = take_text(&at, " twice") ? 2 : 1;
+    const bool fragments = take_text(&at, " of float16");
+    const uint32_t planes = !fragments && take_text(&at, " twice") ? 2 : 1;
     *out = (gm_vk_product){.columns = rows * planes,
                            .planes = planes,
                            .n_blocks = n_cols / GM_VK_BLOCK,
@@ -370,7 +377,8 @@ bool gm_vk_product_parse(const char *name, gm_vk_product *out)
                            .after = after,
                            .n_normed = after == GM_VK_AFTER_NORM ? n_rows : 0,
                            .type = type->id,
-                           .n_rows = n_rows};
+                           .n_rows = n_rows,
+                           .fragments = fragments};
     gm_vk_product_name(out, again);
     return strcmp(again, name) == 0;
 }

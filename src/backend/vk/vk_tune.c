@@ -21,7 +21,8 @@ static void find_bits(const uint32_t *places, uint32_t lanes, gm_vk_tuning *out)
     }
 }
 
-static gm_status look_at_places(gm_backend *be, const gm_vk_buf *to, gm_err *err)
+static gm_status look_at_places(gm_backend *be, const char *pipeline, const gm_vk_buf *to,
+                                gm_err *err)
 {
     const uint32_t spec[] = {be->tuning.subgroup, be->tuning.subgroup, be->tuning.matrix_depth, 31,
                              31};
@@ -33,7 +34,7 @@ static gm_status look_at_places(gm_backend *be, const gm_vk_buf *to, gm_err *err
     uint64_t value = 0;
     gm_status status = GM_OK;
     memcpy(d.push, &push, sizeof push);
-    GM_TRY(gm_vk_pipes_want(&be->pipes, "places", GM_VK_NO_TYPE, spec, &d.pipe, err));
+    GM_TRY(gm_vk_pipes_want(&be->pipes, pipeline, GM_VK_NO_TYPE, spec, &d.pipe, err));
     GM_TRY(gm_vk_pipes_compile(&be->pipes, be->workers, err));
     GM_TRY_DONE(gm_vk_list_add(&list, &d, err));
     GM_TRY_DONE(gm_vk_record(&be->dev, &r, &cmd, err));
@@ -49,9 +50,37 @@ static gm_status find_places(gm_backend *be, gm_err *err)
 {
     gm_vk_buf places = {0};
     GM_TRY(gm_vk_buf_alloc(&be->dev, &places, 256 * 4, GM_VK_RESULT, "places of results", err));
-    const gm_status status = look_at_places(be, &places, err);
+    const gm_status status = look_at_places(be, "places", &places, err);
     if (status == GM_OK)
         find_bits((const uint32_t *)(const void *)places.map, be->tuning.subgroup, &be->tuning);
+    gm_vk_buf_free(&be->dev, &places);
+    return status;
+}
+
+/* Whether lanes hold matrices of float16 as matmul_fragment.comp takes them to: of weights and of columns
+ * the same values, in the same order. */
+static bool holds_fragments(const uint32_t *places)
+{
+    for (uint32_t lane = 0; lane < 32; lane++) {
+        const uint32_t *const a = places + 16 * lane, *const b = a + 8, *const c = a + 12;
+        const uint32_t g = lane / 4, t = lane % 4;
+        for (uint32_t i = 0; i < 8; i++) {
+            if (a[i] != (g + i / 4 * 8) * 16 + b[i % 4] % 16) return false;
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            if (b[i] / 16 != g || c[i] != (g + i / 2 * 8) * 16 + 2 * t + i % 2) return false;
+        }
+    }
+    return true;
+}
+
+static gm_status find_fragments(gm_backend *be, gm_err *err)
+{
+    gm_vk_buf places = {0};
+    GM_TRY(gm_vk_buf_alloc(&be->dev, &places, 32 * 16 * 4, GM_VK_RESULT, "places of values", err));
+    const gm_status status = look_at_places(be, "places_half", &places, err);
+    be->tuning.fragments = be->tuning.fragment_mma =
+        status == GM_OK && holds_fragments((const uint32_t *)(const void *)places.map);
     gm_vk_buf_free(&be->dev, &places);
     return status;
 }
@@ -74,5 +103,6 @@ gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err)
         .row_bits = 31,
         .col_bits = 31,
     };
+    if (d->has_half_columns && has_32 && !exact) GM_TRY(find_fragments(be, err));
     return depth ? find_places(be, err) : GM_OK;
 }

@@ -102,6 +102,15 @@ static void give(placer *pl, uint64_t at)
     }
 }
 
+/* Whether the readers of a value get columns of float16. Int8 reads a row's weights a little faster, which
+ * is all that a single sequence has; several have the same bits alone and together. */
+static bool by_fragments(const gm_exec *ex, uint32_t cols)
+{
+    const gm_vk_tuning *const t = &ex->be->tuning;
+    const bool alone = ex->kv && ex->kv->slots.desc.n_slots == 1;
+    return t->fragments && cols % GM_VK_CHUNK == 0 && !(alone && ex->bucket.rows < t->half_from);
+}
+
 static gm_status place_value(placer *pl, gm_val v, gm_err *err)
 {
     const gm_exec *const ex = pl->ex;
@@ -111,12 +120,17 @@ static gm_status place_value(placer *pl, gm_val v, gm_err *err)
     if (keeps_nothing(ex->plan, pl, v)) return GM_OK;
     if (pl->f32[v]) GM_TRY(take(pl, rows * i->cols * 4, &to->f32, err));
     to->n_int8 = pl->n_int8[v];
-    if (to->n_int8) {
-        const uint64_t n = rows * i->cols * to->n_int8;
-        GM_TRY(take(pl, n, &to->q, err));
-        GM_TRY(take(pl, n / GM_VK_BLOCK * 8, &to->meta, err));
+    if (to->n_int8 && by_fragments(ex, i->cols)) {
+        to->n_int8 = 0;
+        to->halves = true;
+        to->q_size = gm_vk_columns_size((uint32_t)rows, i->cols);
+        return take(pl, to->q_size, &to->q, err);
     }
-    return GM_OK;
+    to->q_size = rows * i->cols * to->n_int8;
+    to->meta_size = to->q_size / GM_VK_BLOCK * 8;
+    if (!to->n_int8) return GM_OK;
+    GM_TRY(take(pl, to->q_size, &to->q, err));
+    return take(pl, to->meta_size, &to->meta, err);
 }
 
 static gm_status place_groups(placer *pl, gm_err *err)
@@ -155,6 +169,7 @@ static uint64_t halves_size(const gm_exec *ex, gm_val in)
 {
     const gm_valinfo *const i = &ex->plan->vals[in];
     const uint32_t rows = i->rows == GM_ROWS_ALL ? ex->bucket.rows : ex->bucket.outs;
+    if (by_fragments(ex, i->cols)) return 0;
     return rows >= ex->be->tuning.half_from ? gm_vk_half_size(rows, i->cols) : 0;
 }
 

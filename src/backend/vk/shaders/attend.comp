@@ -79,18 +79,20 @@ void fold()
 // Row t of the workgroup's, which is that row of the step: `part`, or `whole` of who walks.
 void put(uint t, uint row)
 {
-    const uint first = (row * p.n_kv_head + gl_WorkGroupID.x) * G * p.head_dim;
+    const uint mine = gl_WorkGroupID.x * G * p.head_dim, n_cols = p.n_kv_head * G * p.head_dim;
     const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
     [[dont_unroll]] for (uint i = lane * 4; i < G * DIM; i += gl_WorkGroupSize.x * 4) {
-        const uint e = t * G + i / DIM, d = i % DIM, at = first + i / DIM * p.head_dim + d;
+        const uint e = t * G + i / DIM, d = i % DIM, at = mine + i / DIM * p.head_dim + d;
         const float sum = WALK == 1 ? whole_sum[e] : part_sum[e];
         vec4 x = vec4(0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
             if (d + j >= p.head_dim) break;
             x[j] = (WALK == 1 ? whole[e * DIM + d + j] : part[e * DIM + d + j]) / sum;
-            if (p.dst != 0) WF1(p.dst).v[at + j] = x[j];
+            if (p.dst != 0) WF1(p.dst).v[row * n_cols + at + j] = x[j];
         }
-        if (p.dstq != 0) quantise_lanes(x, p.dstq, p.meta, at / GM_VK_BLOCK, p.plane, true);
+        if (p.dstq != 0)
+            round_lanes(x, p.dstq, p.meta, row, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, p.plane,
+                        true);
     }
 }
 

@@ -242,16 +242,17 @@ void put(uint kv_head, uint first_row, uint n)
         barrier();
         [[dont_unroll]] for (uint i = lane(); i < SPLIT * E * 8; i += gl_WorkGroupSize.x) {
             const uint e = i / 8 % E, d = i / 8 / E * (DIM / SPLIT) + t * 16 + i % 8 * 4;
-            const uint head = ((first_row + e / G) * p.n_kv_head + kv_head) * G + e % G;
+            const uint row = first_row + e / G, head = kv_head * G + e % G;
+            const uint n_cols = p.n_kv_head * G * DIM;
             const bool here = e / G < n && factor[e] != 0;
             const vec4 x = uintBitsToFloat(staged[i]) / factor[e];
             if (p.dst != 0 && here) {
                 [[unroll]] for (uint j = 0; j < 4; j++)
-                    WF1(p.dst).v[head * DIM + d + j] = x[j];
+                    WF1(p.dst).v[row * n_cols + head * DIM + d + j] = x[j];
             }
             if (p.dstq != 0)
-                quantise_lanes(here ? x : vec4(0), p.dstq, p.meta, (head * DIM + d) / GM_VK_BLOCK,
-                               p.plane, here);
+                round_lanes(here ? x : vec4(0), p.dstq, p.meta, row,
+                            (head * DIM + d) / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, p.plane, here);
         }
     }
 }

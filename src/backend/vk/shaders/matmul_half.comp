@@ -8,9 +8,6 @@
 //
 // Few tiles leave multiprocessors idle: then several workgroups have a part of the blocks each, and
 // the last of them adds what they leave, in order.
-//
-// What float16 can do of unpacking is done in pairs: a code with 0x6400 above it is 1024 + code.
-// The pairs that this gives are the order of values in a block, here and in halves.comp.
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
@@ -23,6 +20,7 @@
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
 #include "inc/last.glsl"
+#include "inc/half_weights.glsl"
 
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 32;
 
@@ -96,39 +94,14 @@ void fetch(uint first, uint end)
     }
 }
 
-#if TYPE == Q8_0 || TYPE == IQ4_NL || TYPE == IQ4_XS
-#define ABOVE 0x64806480u // codes are signed: the bit of their sign is turned
-#define BELOW 1152.0
-#else
-#define ABOVE 0x64006400u
-#define BELOW (1024.0 + ZERO)
-#endif
-
-// The first and third bytes of a word as weights.
-uint weights_of(uint bytes, float16_t d, float16_t m)
-{
-    const f16vec2 codes = unpackFloat2x16((bytes & 0x00ff00ffu) ^ ABOVE) - f16vec2(BELOW);
-#if HAS_MIN
-    return packFloat2x16(fma(codes, f16vec2(d), f16vec2(-m)));
-#else
-    return packFloat2x16(codes * f16vec2(d));
-#endif
-}
-
 void stage(bool inside)
 {
     [[unroll]] for (uint i = 0; i < A_EACH; i++) {
         const Raw raw = raw_cut(a_raw[i], a_at[i].shift, inside);
-        uint w[8];
-        block_codes(raw, w);
-        const f16vec2 d = f16vec2(block_scales(raw) * GM_VK_HALF_W);
-        const f16vec2 m = f16vec2(block_mins(raw) * GM_VK_HALF_W);
-        const uint at = row_of(i) * PITCH + block_of_lane() * 4, piece = PIECES - 1;
+        const HalfScale scale = half_scale(raw);
+        const uint at = row_of(i) * PITCH + block_of_lane() * 4;
         [[unroll]] for (uint j = 0; j < 4; j++)
-            staged[at + j] = uvec4(weights_of(w[j], d[0], m[0]),
-                                   weights_of(w[j + 4], d[piece], m[piece]),
-                                   weights_of(w[j] >> 8, d[0], m[0]),
-                                   weights_of(w[j + 4] >> 8, d[piece], m[piece]));
+            staged[at + j] = half_weights(raw, scale, j);
     }
     const uvec2 to = column_and_unit();
     [[unroll]] for (uint i = 0; i < B_EACH; i++) {
@@ -180,8 +153,9 @@ void put(uint m, uint row_first, uint col_first, uint n)
                 if (row + j < p.n_rows[m]) WF1(dst).v[col * p.n_rows[m] + row + j] = x[j];
         }
         if (GLU == 1 && p.dst[1] != 0) {
-            const uint block = (col * p.n_rows[0] + row) / GM_VK_BLOCK;
-            quantise_lanes(x, p.dst[1], p.dst[2], block, 0, here && row < p.n_rows[0]);
+            const uint n_blocks = p.n_rows[0] / GM_VK_BLOCK;
+            round_lanes(x, p.dst[1], p.dst[2], col, row / GM_VK_BLOCK, n_blocks, 0,
+                        here && row < p.n_rows[0]);
         }
     }
 }

@@ -220,8 +220,8 @@ void put(uint m, uint row_first, uint col, uint n)
         const uint c = i / (outs / GM_VK_BLOCK), at = i % (outs / GM_VK_BLOCK) * GM_VK_BLOCK;
         const uint row = row_first + at;
         const vec4 x = uintBitsToFloat(staged[(c * PLANES * M + at) / 4 + lane_of()]);
-        const uint block = ((col + c) * p.n_rows[0] + row) / GM_VK_BLOCK;
-        quantise_lanes(x, p.dst[1], p.dst[2], block, 0, col + c < n && row < p.n_rows[0]);
+        round_lanes(x, p.dst[1], p.dst[2], col + c, row / GM_VK_BLOCK, p.n_rows[0] / GM_VK_BLOCK, 0,
+                    col + c < n && row < p.n_rows[0]);
     }
 }
 

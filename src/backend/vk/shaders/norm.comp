@@ -6,6 +6,7 @@
 // before does the same by itself (inc/tail.glsl).
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
+#include "inc/maths.glsl"
 #include "inc/quantise.glsl"
 #include "inc/norms.glsl"
 

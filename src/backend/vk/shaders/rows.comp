@@ -35,5 +35,6 @@ void main()
         if (p.dst != 0) WF1(p.dst).v[row * p.n_cols + i + j] = x[j];
     }
     if (p.q != 0)
-        quantise_lanes(x, p.q, p.meta, (row * p.n_cols + i) / GM_VK_BLOCK, p.plane, i < p.n_cols);
+        round_lanes(x, p.q, p.meta, row, i / GM_VK_BLOCK, p.n_cols / GM_VK_BLOCK, p.plane,
+                    i < p.n_cols);
 }

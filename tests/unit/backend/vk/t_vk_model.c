@@ -163,6 +163,9 @@ static void test_exact(void **state)
 
 /* ---- what a step costs, and what orders it --------------------------------------------------- */
 
+static bool fragments; /* as a device with such matrices has them, by hand here */
+static uint32_t n_slots = SLOTS;
+
 typedef struct device {
     gm_backend *be;
     gm_wset *w;
@@ -181,12 +184,13 @@ static void device_open(device *d, const scene *s, uint32_t rows)
                              .n_kv_head = c->n_kv_head,
                              .head_dim = c->head_dim,
                              .n_vocab = s->n_vocab,
-                             .n_slots = SLOTS,
+                             .n_slots = n_slots,
                              .n_pages = {4 * SLOTS, 4 * SLOTS},
                              .table_len = 4};
     *d = (device){0};
-    if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK ||
-        ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
+    if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK) fail_msg("%s", err.msg);
+    d->be->tuning.fragments = fragments;
+    if (ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
         ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
         ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, &d->ex, &err) !=
             GM_OK ||
@@ -562,6 +566,40 @@ static void test_barriers(void **state)
     gm_model_close(s.model);
 }
 
+static size_t count_fragments(const scene *s, uint32_t rows)
+{
+    device d;
+    gm_err err = {0};
+    gm_vk_list list = {0};
+    size_t n = 0;
+    device_open(&d, s, rows);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    for (size_t i = 0; i < list.n; i++)
+        n += strcmp(d.be->pipes.at[list.at[i].pipe].shader->pipeline, "matmul_fragment") == 0;
+    gm_vk_list_deinit(&list);
+    device_close(&d);
+    return n;
+}
+
+/* Several sequences have products by fragments, a single one has not, but for prompts. */
+static void test_fragments(void **state)
+{
+    scene s;
+    scene_open(&s, "q4_0");
+    fragments = true;
+    check_list(&s, 1, 5);
+    check_list(&s, 16, 8);
+    test_slots(state);
+    const uint32_t n_products = 4 * s.model->config.n_layer + 1;
+    assert_int_equal(count_fragments(&s, 1), n_products);
+    n_slots = 1;
+    assert_int_equal(count_fragments(&s, 1), 0);
+    n_slots = SLOTS;
+    fragments = false;
+    assert_int_equal(count_fragments(&s, 1), 0);
+    gm_model_close(s.model);
+}
+
 /* ---- what is taken ----------------------------------------------------------------------------- */
 
 static uint64_t size_of(device *d, const scene *s, gm_bucket most)
@@ -642,7 +680,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_caches),      cmocka_unit_test(test_types),
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_fragments),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

@@ -4,7 +4,7 @@
  * weights differ from ref-int8 in the order of eight running sums and in nothing else; everything
  * has the same bits however rows are cut into steps.
  *
- * t_vk_ops --all, --stride N (each N-th case), --only OP, --seed N */
+ * t_vk_ops --all, --stride N (each N-th case), --only OP (or tiles, or fragments), --seed N */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,6 +119,7 @@ static void test_tiles(void **state)
     uint32_t n_bad = 0, n_cases = 0;
     double worst = 0;
     gm_opcase c;
+    if (only && strcmp(only, "tiles") != 0) return;
     tiles.open = open_for_tiles;
     ops = &tiles;
     /* One of each type. Lavapipe's compiler takes half a minute for one, and longer for gate and up: in
@@ -144,6 +145,46 @@ static void test_tiles(void **state)
     if (n_bad) fail_msg("%u differences", n_bad);
 }
 
+/* Products of float16 activations by fragments, as a device with such matrices has them: here each matrix
+ * is multiplied by hand. They are compared with ref, whose activations are not rounded. */
+static gm_status open_for_fragments(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
+{
+    const gm_status status = gm_backend_vulkan.open(out, cfg, err);
+    if (status == GM_OK) (*out)->tuning.fragments = true;
+    return status;
+}
+
+static bool is_for_fragments(const gm_opcase *c)
+{
+    const bool product = c->kind == GM_OP_MATMUL || c->kind == GM_OP_GATE_UP_GELU;
+    return (product || c->layer) && c->n_in % GM_VK_CHUNK == 0 && gm_vk_block_words(c->type) &&
+           c->dist == GM_OPDIST_UNIFORM;
+}
+
+static void test_fragments(void **state)
+{
+    (void)state;
+    gm_backend_ops fragments = gm_backend_vulkan;
+    uint32_t n_bad = 0, n_cases = 0;
+    double worst = 0;
+    gm_opcase c;
+    if (only && strcmp(only, "fragments") != 0) return;
+    fragments.open = open_for_fragments;
+    ops = &fragments;
+    for (size_t i = 0; gm_opcase_main(i, &c); i++) {
+        const bool of_two = c.type == GM_QTYPE_Q4_0 || c.type == GM_QTYPE_Q6_K;
+        if (!is_for_fragments(&c) || (stride == 101 && !of_two)) continue;
+        c.reference = "ref";
+        c.bound = c.layer ? 2e-2 : 4e-3;
+        n_bad += check_case(&c, &worst);
+        n_cases++;
+    }
+    ops = &gm_backend_vulkan;
+    print_message("%u products and layers by fragments: worst %.2g\n", n_cases, worst);
+    assert_true(n_cases > 0);
+    if (n_bad) fail_msg("%u differences", n_bad);
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -153,6 +194,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[i + 1];
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_tiles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_fragments)};
     return cmocka_run_group_tests_name("t_vk_ops", tests, NULL, NULL);
 }

@@ -111,6 +111,70 @@ static void test_tiles(void **state)
     }
 }
 
+/* The constants of matmul_fragment, in the manifest's order. */
+enum { LANES, SUBGROUP, TM, TN, AFTER, CHUNKS, UNITS, WM, WK };
+
+/* Answers in how many runs it is summed. */
+static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
+{
+    const uint32_t *const s = cut->spec, matrices = p->after == GM_VK_AFTER_GELU ? 2 : 1;
+    assert_string_equal(cut->pipeline, "matmul_fragment_mma");
+    assert_int_equal(s[AFTER], cut->apart ? 0 : p->after);
+    assert_int_equal(s[LANES], 32 * s[WM] * s[WK]);
+    assert_true(s[LANES] <= 512);
+    assert_int_equal(cut->rows, 16 * s[TM] * s[WM]);
+    assert_int_equal(cut->columns, 8 * s[TN]);
+    assert_true(cut->columns < 2 * p->columns || cut->columns == 8);
+    if (matrices == 2) assert_int_equal(cut->rows % GM_VK_BLOCK, 0);
+    if (p->after == GM_VK_AFTER_NORM && !cut->apart) assert_true(cut->columns >= p->columns);
+    /* A unit of columns has one place in the chunks that the code has in a row. */
+    if (s[UNITS]) assert_int_equal(4 * s[CHUNKS] % s[UNITS], 0);
+    assert_true(s[WK] * 8 * (matrices * cut->rows + 4) * 4 <= 32768);
+    return s[WK];
+}
+
+/* All ways of a product have the same runs, whatever the number of columns to 64. */
+static void test_fragments(void **state)
+{
+    (void)state;
+    static const uint32_t rows[] = {1024, 5376, 21504, 262144};
+    const gm_vk_tuning t = {.subgroup = 32,
+                            .max_shared = 49152,
+                            .words_under_way = 40,
+                            .matrix_depth = 32,
+                            .tile_from = 8,
+                            .half_from = 65,
+                            .half_tiles = 256,
+                            .fragments = true,
+                            .fragment_mma = true};
+    for (uint32_t i = 0; i < 3 * sizeof rows / sizeof *rows; i++) {
+        gm_vk_product p = {.planes = 1,
+                           .n_blocks = 168,
+                           .words = 5,
+                           .after = i % 3,
+                           .type = GM_QTYPE_Q4_0,
+                           .n_rows = rows[i / 3],
+                           .fragments = true};
+        uint32_t runs = 0;
+        if (p.after == GM_VK_AFTER_NORM && p.n_rows > 5376) continue;
+        if (p.after == GM_VK_AFTER_NORM) p.n_normed = p.n_rows;
+        for (p.columns = 1; p.columns <= 512; p.columns++) {
+            gm_vk_cut cut;
+            uint32_t n_ways = 0;
+            gm_vk_cut_product(&t, &p, &cut);
+            check_fragments(&p, &cut);
+            if (p.columns == 1) runs = cut.spec[WK];
+            for (uint32_t k = 0; k < GM_VK_TRIES; k++) {
+                if (!gm_vk_cut_try(&t, &p, k, &cut)) continue;
+                const uint32_t n = check_fragments(&p, &cut);
+                if (p.columns < t.half_from) assert_int_equal(n, runs);
+                n_ways++;
+            }
+            assert_true(n_ways > 1);
+        }
+    }
+}
+
 /* --exact: whatever the number of rows, the kernels are those of 1 to 64, and the manifest says of
  * each that it keeps the bits. */
 static void test_exact(void **state)
@@ -178,8 +242,11 @@ static void test_attends_by_halves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_exact), cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_attends_by_halves)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_exact),
+                                       cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_attends_by_halves),
+                                       cmocka_unit_test(test_fragments)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }

@@ -11,9 +11,11 @@ const uint UNITS = DIM / 8, UNITS_EACH = (UNITS + 7) / 8; // of a head, and of a
 const uint SETS = GM_VK_ATTEND_LANES / UNITS;
 const uint CELLS_EACH = (GM_VK_SPLIT + SETS - 1) / SETS;
 
-// What a lane has on its way is registers: MOST times 16 bytes of K and as many of V.
+// What a lane has on its way is registers: ROOM times 16 bytes of K and as many of V.
+// Where rows are many, workgroups beside each other hide more than a long reach does.
+layout(constant_id = ID_MANY) const uint MANY = 0;
 #define MOST      8
-#define ROOM      (WALK == 1 ? 4 : MOST)
+#define ROOM      (WALK == 1 || MANY == 1 ? 4 : MOST)
 #define RAW       (KV == KV_F32 ? 2 : 1)
 #define KEY_RAW   (UNITS_EACH * RAW)
 #define FOLD_ROOM (WALK == 1 ? 0 : 512)

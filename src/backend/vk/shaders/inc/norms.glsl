@@ -119,7 +119,8 @@ void norm_row(gm_vk_norms n, uint64_t y, uint n_cols, uint from, uint i)
         const vec4 h = norm_scaled(v[0], up, w2[0], n.offset2);
         if (n.h != 0) norm_store(n.h, n_cols, i, at, h);
         if (n.q != 0)
-            quantise_lanes(h, n.q, n.meta, (i * n_cols + at) / GM_VK_BLOCK, n.plane, at < n_cols);
+            round_lanes(h, n.q, n.meta, i, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, n.plane,
+                        at < n_cols);
         [[unroll]] for (uint j = 1; j < ROUNDS; j++) {
             v[j - 1] = v[j];
             w2[j - 1] = w2[j];

@@ -2,7 +2,9 @@
 // What the workgroups of a product work on: tiles of columns times rows of one of up to three
 // matrices side by side, or of gate and up together.
 layout(constant_id = ID_AFTER) const uint AFTER = 0; // GM_VK_AFTER_*
+#ifdef ID_PLANES
 layout(constant_id = ID_PLANES) const uint PLANES = 1; // rows of int8 that stand for a column
+#endif
 const uint GLU = AFTER == GM_VK_AFTER_GELU ? 1 : 0;
 const uint NM = 1 + GLU;
 

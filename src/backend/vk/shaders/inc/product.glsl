@@ -73,7 +73,7 @@ void put(uint m, uint row_first, uint col_first, uint n)
         const uint c = i / per, at = i % per * GM_VK_BLOCK;
         const uint from = c * outs + at + lane * 4, row = row_first + at;
         const vec4 x = vec4(tile[from], tile[from + 1], tile[from + 2], tile[from + 3]);
-        const uint block = ((col_first + c) * n_rows + row) / GM_VK_BLOCK;
-        quantise_lanes(x, p.dst[1], p.dst[2], block, 0, col_first + c < n && row < n_rows);
+        round_lanes(x, p.dst[1], p.dst[2], col_first + c, row / GM_VK_BLOCK, n_rows / GM_VK_BLOCK,
+                    0, col_first + c < n && row < n_rows);
     }
 }

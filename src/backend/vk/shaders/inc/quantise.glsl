@@ -150,11 +150,31 @@ vec4 block_write(vec4 x, vec2 scale, uint64_t q, uint64_t meta, uint block, bool
     return rest;
 }
 
-// A block, and where plane is not 0 what is left of it once more, that many blocks behind. Once in
-// the code: a kernel that runs for microseconds waits for each instruction to be fetched.
-void quantise_lanes(vec4 x, uint64_t q, uint64_t meta, uint block, uint plane, bool inside)
+// The block as float16 instead, where matmul_fragment reads it: eight rows of four blocks lie
+// together, as [unit of eight values][row][block]. A unit is in the order in which weights are
+// unpacked: of values 4 j to 4 j + 3 and of those 16 behind the first and third, then the others.
+void columns_put(vec4 x, uint64_t to, uint row, uint b, uint n_blocks, bool inside)
 {
-    const uint n = plane != 0 ? 2 : 1;
+    const uint lane = gl_SubgroupInvocationID & 7;
+    const uvec2 pairs = gm_halves(x.xzyw * GM_VK_HALF_X);
+    const uint other = subgroupShuffleXor(lane < 4 ? pairs.y : pairs.x, 4);
+    const uint chunk = row / GM_VK_COLUMNS * (n_blocks / 4) + b / 4;
+    const uint unit = (chunk * 4 + (lane & 3)) * 32 + row % GM_VK_COLUMNS * 4 + b % 4;
+    if (inside)
+        WU2(to).v[unit * 2 + lane / 4] = lane < 4 ? uvec2(pairs.x, other) : uvec2(other, pairs.y);
+}
+
+// Block b of a row: as int8 to q and meta, and where plane is not 0 what is left of it once more,
+// that many blocks behind; without meta as float16 to q. Rounding is once in the code: a kernel
+// that runs for microseconds waits for each instruction to be fetched.
+void round_lanes(vec4 x, uint64_t q, uint64_t meta, uint row, uint b, uint n_blocks, uint plane,
+                 bool inside)
+{
+    if (meta == 0) {
+        columns_put(x, q, row, b, n_blocks, inside);
+        return;
+    }
+    const uint n = plane != 0 ? 2 : 1, block = row * n_blocks + b;
     [[dont_unroll]] for (uint i = 0; i < n; i++)
         x = block_write(x, quantise_scales(block_largest(x)), q, meta, block + i * plane, inside);
 }

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Products by fragments (matmul_fragment.comp): how many tiles of rows and columns a subgroup has, how
+ * many subgroups a workgroup, and whether these have rows or runs of a sum of their own. In how many
+ * runs a product of few columns is summed follows from its matrix: one with many rows has work for
+ * all subgroups of a device, one with few is cut. So all its shapes have the same bits; a prompt's,
+ * which are cut as it suits, have others. */
+
+#include "backend/vk/vk.h"
+
+#define RUNS      4
+#define MANY_ROWS 16384u
+
+/* Tiles of rows and at most so many of columns, chunks of weights and units of columns on their way,
+ * subgroups with rows and with runs of their own. */
+typedef struct shape {
+    uint32_t columns; /* for which it is the usual one, at most; the last takes any number */
+    uint8_t tm, tn, chunks, units, wm, wk;
+} shape;
+
+typedef struct shapes {
+    const shape *at;
+    uint32_t n;
+} shapes;
+
+#define ANY UINT32_MAX
+
+static const shape whole[] = {
+    {8, 1, 1, 2, 8, 4, 1}, {ANY, 2, 8, 1, 2, 4, 1}, {0, 1, 8, 3, 4, 4, 1},
+    {0, 2, 4, 1, 1, 4, 1}, {0, 2, 4, 1, 4, 4, 1},   {0, 1, 8, 2, 1, 2, 1},
+};
+static const shape cut[] = {
+    {8, 1, 1, 2, 8, 1, RUNS},   {16, 1, 2, 2, 4, 1, RUNS}, {32, 1, 4, 2, 1, 1, RUNS},
+    {ANY, 2, 8, 1, 1, 1, RUNS}, {0, 2, 4, 2, 2, 1, RUNS},  {0, 2, 4, 1, 2, 1, RUNS},
+    {0, 1, 4, 2, 2, 1, RUNS},   {0, 1, 4, 3, 4, 1, RUNS},
+};
+/* 32 results of gate and up are a block, which one workgroup has to have. */
+static const shape whole_gate[] = {
+    {8, 1, 1, 3, 2, 4, 1}, {ANY, 1, 4, 2, 1, 4, 1}, {0, 1, 8, 2, 2, 2, 1},
+    {0, 1, 4, 1, 2, 4, 1}, {0, 2, 8, 1, 1, 2, 1},   {0, 1, 8, 2, 4, 4, 1},
+};
+static const shape cut_gate[] = {
+    {16, 1, 2, 2, 1, 2, RUNS}, {ANY, 1, 4, 1, 1, 2, RUNS}, {0, 1, 8, 1, 1, 2, RUNS}};
+/* The last workgroup does the norms: it has lanes enough to hold a row. */
+static const shape normed[] = {
+    {ANY, 1, 1, 3, 12, 4, RUNS}, {0, 1, 1, 2, 8, 4, RUNS}, {0, 1, 1, 2, 4, 4, RUNS}};
+static const shape short_prompt[] = {{ANY, 2, 8, 2, 0, 1, 8}};
+static const shape prompt[] = {{ANY, 2, 8, 2, 0, 2, 2}};
+static const shape gated_prompt[] = {{ANY, 1, 8, 2, 0, 4, 1}};
+
+#define SHAPES(table)                          \
+    (shapes)                                   \
+    {                                          \
+        table, sizeof(table) / sizeof *(table) \
+    }
+
+uint64_t gm_vk_columns_size(uint32_t rows, uint32_t cols)
+{
+    return (rows + GM_VK_COLUMNS - 1ull) / GM_VK_COLUMNS * GM_VK_COLUMNS * cols * 2;
+}
+
+static shapes shapes_of(const gm_vk_tuning *t, const gm_vk_product *p)
+{
+    const bool gate = p->after == GM_VK_AFTER_GELU;
+    const uint32_t rows = p->n_rows << gate;
+    if (p->columns >= t->half_from) {
+        const uint32_t tiles = p->n_rows / 32 * (p->columns / 64);
+        if (gate) return SHAPES(gated_prompt);
+        return tiles < t->half_tiles ? SHAPES(short_prompt) : SHAPES(prompt);
+    }
+    if (p->after == GM_VK_AFTER_NORM) return SHAPES(normed);
+    if (rows >= MANY_ROWS) return gate ? SHAPES(whole_gate) : SHAPES(whole);
+    return gate ? SHAPES(cut_gate) : SHAPES(cut);
+}
+
+/* Tiles of columns: no more than there are. */
+static uint32_t tiles_of(uint32_t columns, uint32_t most)
+{
+    uint32_t n = 1;
+    while (n < most && n * GM_VK_COLUMNS < columns)
+        n *= 2;
+    return n;
+}
+
+bool gm_vk_cut_fragments(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+{
+    const shapes all = shapes_of(t, p);
+    uint32_t at = i ? i - 1 : 0;
+    if (at >= all.n) return false;
+    while (i == 0 && all.at[at].columns < p->columns)
+        at++;
+    const shape s = all.at[at];
+    const uint32_t lanes = 32u * s.wm * s.wk, tn = tiles_of(p->columns, s.tn);
+    *out = (gm_vk_cut){
+        .pipeline = t->fragment_mma ? "matmul_fragment_mma" : "matmul_fragment",
+        .spec = {lanes, t->subgroup, s.tm, tn, p->after, s.chunks, s.units, s.wm, s.wk,
+                 p->n_normed ? (p->n_normed + 4 * lanes - 1) / (4 * lanes) : 1},
+        .rows = 16u * s.tm * s.wm,
+        .columns = tn * GM_VK_COLUMNS,
+    };
+    return true;
+}
