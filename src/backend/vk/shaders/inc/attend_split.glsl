@@ -184,8 +184,10 @@ void scores(Run run, Part s)
     [[dont_unroll]] for (uint first = 0; first < KEYS; first += KEYS_ONCE) {
         if (first != 0) fetch_keys(s, first);
         if (TURN == 1) own_keys(first);
-        [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++)
-            score(run, s, i, group_of() + (first + i) * GROUPS);
+        [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++) {
+            const uint from = (first + i) * GROUPS; // all groups' cells
+            if (from <= s.hi && from + GROUPS > s.lo) score(run, s, i, from + group_of());
+        }
     }
     barrier();
 }
