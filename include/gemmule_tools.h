@@ -220,7 +220,8 @@ typedef struct gm_bench_opts {
     uint32_t size;
     uint32_t prompt, decode, depth, batch;
     uint32_t reps;  /* times it is done after a first one that warms up; the median counts     */
-    uint32_t check; /* 1: compare the last row of logits of the first one with ref-int8 (slow) */
+    uint32_t check; /* 1: compare the last row of logits of the first one with ref-int8's, of a GPU
+                       with cpu's (slow) */
     gm_engine_opts engine;
 } gm_bench_opts;
 gm_bench_opts gm_bench_opts_default(void);

@@ -76,7 +76,8 @@ static const gm_argrow test_rows[] = {
      .kind = GM_ARG_FLAG,
      .offset = offsetof(test_args, check),
      .help = "compare the log-probabilities of the last token with\n"
-             "ref-int8's and show the largest difference (slow)"},
+             "ref-int8's, of a GPU with cpu's, and show the largest\n"
+             "difference (slow)"},
     {0},
 };
 

@@ -144,6 +144,7 @@ check "should name the device" eval '[[ $err =~ "device"\ +"llvmpipe" ]]'
 check "should say how fast weights came" eval '[[ $err =~ "load"\ +[0-9.]+" GB/s of the file"$newline ]]'
 check "should say where that time went" eval '[[ $err =~ "load, where"\ +[0-9]+" ms for the device"[^%]*[0-9]+" % laying out, " ]]'
 check "should not warm a processor up" eval '[[ $err != *warm-up* ]]'
-works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 1 -r 1 --csv
+works "${lvp[@]}" "$G" bench --backend vulkan -p 0 -n 1 -r 1 --csv --check
+check "should be near cpu" out_matches ',0(\.[0-3][0-9]*)?'"$newline"'$'
 check "should have device and driver" eval '[[ $out =~ ",vulkan,spir-v,\"llvmpipe"[^\"]*"\",\"llvmpipe"[^\"]*"\"," ]]'
 finish
