@@ -36,19 +36,40 @@ static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
     return token;
 }
 
-static size_t characters(gm_str text)
+/* Where in the text a token begins that has these bytes: at the character that its first byte is of.
+ * They are counted as the text has them, where a byte that is of no character is one itself (U+FFFD);
+ * a byte that may still become one is kept in c->part. */
+static size_t next_offset(gm_choice *c, gm_str bytes)
 {
-    size_t n = 0;
-    for (size_t i = 0; text.p && i < text.len; i++)
-        n += ((unsigned char)text.p[i] & 0xC0) != 0x80;
-    return n;
+    size_t at = c->offset;
+    for (size_t i = 0; i < bytes.len; i++) {
+        c->part[c->n_part++] = bytes.p[i];
+        while (c->n_part && gm_utf8_whole(c->part, c->n_part) > 0) {
+            uint32_t cp = 0;
+            const size_t len = gm_utf8_read(c->part, c->n_part, &cp), gone = len ? len : 1;
+            c->n_part -= gone;
+            memmove(c->part, c->part + gone, c->n_part);
+            c->offset++;
+        }
+        if (i == 0) at = c->offset - (c->n_part == 0);
+    }
+    return at;
 }
 
+/* The prompt's text ends by itself: no token of the answer goes on with a character of it. */
+static void end_prompt(gm_choice *c)
+{
+    c->offset += c->n_part;
+    c->n_part = 0;
+}
+
+/* The likeliest comes first, and stays where another token has the same name. */
 static bool top_add(gm_exchange *x, json_t *top, int32_t id, float logprob)
 {
     char buf[512], key[512];
     const gm_str name = token_name(x, id, buf, sizeof buf);
     snprintf(key, sizeof key, "%.*s", (int)name.len, name.p ? name.p : "");
+    if (name.p && json_object_get(top, key)) return true;
     return name.p && json_object_set_new(top, key, gm_openai_logprob(logprob)) == 0;
 }
 
@@ -64,12 +85,12 @@ static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_
     const gm_str name = token_name(x, ev->id, buf, sizeof buf);
     bad |= !name.p;
     bad |= json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
-    bad |= json_array_append_new(json_object_get(to, "text_offset"),
-                                 json_integer((json_int_t)c->offset));
-    const gm_str text =
-        gm_openai_token(x, ev->id, ev->kind == GM_EVENT_PROMPT ? GM_DETOKENIZE_SPECIAL : 0);
+    const bool asked = ev->kind == GM_EVENT_PROMPT;
+    const gm_str text = gm_openai_token(x, ev->id, asked ? GM_DETOKENIZE_SPECIAL : 0);
     bad |= !text.p;
-    c->offset += characters(text);
+    if (!asked && c->tallied.kind != GM_EVENT_TOKEN) end_prompt(c);
+    bad |= json_array_append_new(json_object_get(to, "text_offset"),
+                                 json_integer((json_int_t)next_offset(c, text)));
     bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
                                  gm_openai_logprob(ev->logprob));
     bad |= json_array_append_new(json_object_get(to, "top_logprobs"),

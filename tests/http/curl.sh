@@ -130,6 +130,13 @@ get /detokenize -H "$json" -d "$(sed -E 's/,"count".*/}/' "$dir/.out")"
 check "halves of characters" same "$(sed 's/\xef\xbf\xbd/?/g; s/\xf0\x9f\x98\x80/:)/' "$dir/.out")" '{"content":"a? b?\\ud83d:)"}'
 get /v1/completions -H "$json" -d '{"prompt":"<start_of_turn>user\nHi<end_of_turn>","echo":true,"max_tokens":0}'
 check "echo is the prompt as it was sent" out_has '"text":"<start_of_turn>user\nHi<end_of_turn>"'
+# 282 is the byte of a comma: it is spelled like the token that texts have there.
+get /tokenize -H "$json" -d '{"content":"Once"}'
+once=$(sed -nE 's/.*"tokens":\[([^]]*)\].*/\1/p' "$dir/.out")
+get /v1/completions -H "$json" -d "{\"prompt\":[2,$once,282],\"echo\":true,\"logprobs\":20,\"max_tokens\":0}"
+byte=$(sed -nE 's/.*"token_logprobs":\[[^]]*,([^],]*)\].*/\1/p' "$dir/.out")
+comma=$(sed -nE 's/.*[{,]",":(-[^,}]*).*/\1/p' "$dir/.out")
+check "of two tokens that are spelled alike the likelier is shown" awk -v b="$byte" -v c="$comma" 'BEGIN { exit !(c > b + 1) }'
 for prompt in '[]' '["a",1]' '[[]]'; do
     get /v1/completions -H "$json" -d "{\"prompt\":$prompt}"
     is_error 400
