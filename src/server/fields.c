@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
 
 #define MAX_WHOLE 9007199254740992.0 /* 2^53: up to here reals have every whole number */
 
@@ -104,6 +106,16 @@ static const gm_field fields[] = {
 const gm_field *gm_field_at(size_t i)
 {
     return i < N_FIELDS ? &fields[i] : NULL;
+}
+
+/* A name that is cut within a character would be no JSON. */
+void gm_path_set(gm_path *p, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(p->text, sizeof p->text, fmt, args);
+    va_end(args);
+    p->text[gm_utf8_whole(p->text, strlen(p->text))] = '\0';
 }
 
 /* ---- values ------------------------------------------------------------------------------ */
@@ -228,10 +240,6 @@ static gm_status no_field(const char *name, gm_err *err)
 
 static gm_status add_stop(gm_ask *a, const json_t *v, const char *name, gm_err *err)
 {
-    if (a->n_stops == GM_ASK_STOPS) {
-        return gm_fail(err, GM_E_ARG, 0, "stop has %zu strings, expected at most %d",
-                       json_array_size(a->stop), GM_ASK_STOPS);
-    }
     GM_TRY(read_text(name, v, &a->stops[a->n_stops], err));
     if (a->stops[a->n_stops][0] == '\0')
         return gm_fail(err, GM_E_ARG, 0, "%s is empty, expected a string with characters", name);
@@ -243,28 +251,34 @@ static gm_status add_stop(gm_ask *a, const json_t *v, const char *name, gm_err *
     return GM_OK;
 }
 
-static gm_status read_stop(gm_ask *a, gm_err *err)
+static gm_status read_stop(gm_ask *a, const char **param, gm_err *err)
 {
+    *param = "stop";
     if (!a->stop) return GM_OK;
     if (!json_is_array(a->stop)) {
         if (!json_is_string(a->stop))
             return wrong_type("stop", a->stop, "a string or an array of strings", err);
         return add_stop(a, a->stop, "stop", err);
     }
+    if (json_array_size(a->stop) > GM_ASK_STOPS) {
+        return gm_fail(err, GM_E_ARG, 0, "stop has %zu strings, expected at most %d",
+                       json_array_size(a->stop), GM_ASK_STOPS);
+    }
+    *param = a->path.text;
     size_t i;
     json_t *v;
     json_array_foreach(a->stop, i, v)
     {
-        char name[40];
-        snprintf(name, sizeof name, "stop[%zu]", i);
-        GM_TRY(add_stop(a, v, name, err));
+        gm_path_set(&a->path, "stop[%zu]", i);
+        GM_TRY(add_stop(a, v, a->path.text, err));
     }
     return GM_OK;
 }
 
-static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
+static gm_status read_bias(gm_ask *a, const gm_model *m, const char **param, gm_err *err)
 {
     gm_model_info info = {.size = sizeof info};
+    *param = "logit_bias";
     if (!a->logit_bias) return GM_OK;
     gm_model_describe(m, &info);
     if (!json_is_object(a->logit_bias))
@@ -273,18 +287,18 @@ static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
         return gm_fail(err, GM_E_ARG, 0, "logit_bias has %zu tokens, expected at most %d",
                        json_object_size(a->logit_bias), GM_ASK_BIASES);
     }
-    char name[40];
-    const gm_field range = {.name = name, .min = -100, .max = 100};
+    *param = a->path.text;
+    const gm_field range = {.name = a->path.text, .min = -100, .max = 100};
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)a->logit_bias, key, v)
     {
-        char *end = NULL;
+        char *end = NULL, same[40];
         errno = 0;
         const long id = strtol(key, &end, 10);
-        snprintf(name, sizeof name, "logit_bias.%ld", id);
-        const bool same = strcmp(strchr(name, '.') + 1, key) == 0; /* no second name for a token */
-        if (!same || id < 0 || *end || errno || id >= (long)info.n_vocab) {
+        gm_path_set(&a->path, "logit_bias.%s", key);
+        snprintf(same, sizeof same, "%ld", id); /* no second name for a token */
+        if (strcmp(same, key) != 0 || id < 0 || *end || errno || id >= (long)info.n_vocab) {
             return gm_fail(err, GM_E_ARG, 0,
                            "logit_bias has the key \"%.40s\", expected a token id below %" PRIu32,
                            key, info.n_vocab);
@@ -296,15 +310,18 @@ static gm_status read_bias(gm_ask *a, const gm_model *m, gm_err *err)
     return GM_OK;
 }
 
-static gm_status read_metadata(const gm_ask *a, gm_err *err)
+static gm_status read_metadata(gm_ask *a, const char **param, gm_err *err)
 {
+    *param = "metadata";
     if (!a->metadata) return GM_OK;
     if (!json_is_object(a->metadata) || json_object_size(a->metadata) > 16)
         return gm_fail(err, GM_E_ARG, 0, "metadata is not an object of at most 16 strings");
+    *param = a->path.text;
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)a->metadata, key, v)
     {
+        gm_path_set(&a->path, "metadata.%s", key);
         if (!json_is_string(v) || json_string_length(v) > 512 || strlen(key) > 64) {
             return gm_fail(err, GM_E_ARG, 0,
                            "metadata: \"%.64s\" is not a name of at most 64 bytes with a string of "
@@ -315,8 +332,9 @@ static gm_status read_metadata(const gm_ask *a, gm_err *err)
     return GM_OK;
 }
 
-static gm_status read_stream_options(gm_ask *a, gm_err *err)
+static gm_status read_stream_options(gm_ask *a, const char **param, gm_err *err)
 {
+    *param = "stream_options";
     if (!a->stream_options) return GM_OK;
     if (!a->stream)
         return gm_fail(err, GM_E_ARG, 0, "stream_options goes with \"stream\": true only");
@@ -326,15 +344,17 @@ static gm_status read_stream_options(gm_ask *a, gm_err *err)
         FLAG("stream_options.include_usage", 0, include_usage),
         REFUSED("stream_options.include_obfuscation", 0, "[false]"),
     };
+    *param = a->path.text;
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)a->stream_options, key, v)
     {
         const gm_field *f = NULL;
+        gm_path_set(&a->path, "stream_options.%s", key);
         for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
-            if (strcmp(key, strchr(PARTS[i].name, '.') + 1) == 0) f = &PARTS[i];
+            if (strcmp(a->path.text, PARTS[i].name) == 0) f = &PARTS[i];
         }
-        if (!f) return gm_fail(err, GM_E_ARG, 0, "there is no field stream_options.%.60s", key);
+        if (!f) return gm_fail(err, GM_E_ARG, 0, "there is no field %.80s", a->path.text);
         GM_TRY(read_field(f, v, a, err));
     }
     return GM_OK;
@@ -397,14 +417,10 @@ gm_status gm_ask_read(gm_ask *a, const json_t *body, uint32_t in, const gm_model
         GM_TRY(read_field(f, v, a, err));
     }
     GM_TRY(read_limits(a, param, err));
-    *param = "stop";
-    GM_TRY(read_stop(a, err));
-    *param = "logit_bias";
-    GM_TRY(read_bias(a, m, err));
-    *param = "metadata";
-    GM_TRY(read_metadata(a, err));
-    *param = "stream_options";
-    GM_TRY(read_stream_options(a, err));
+    GM_TRY(read_stop(a, param, err));
+    GM_TRY(read_bias(a, m, param, err));
+    GM_TRY(read_metadata(a, param, err));
+    GM_TRY(read_stream_options(a, param, err));
     *param = NULL;
     return GM_OK;
 }

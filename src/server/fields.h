@@ -22,6 +22,13 @@ enum {
 #define GM_ASK_STOP   1024 /* bytes of a stop string         */
 #define GM_ASK_BIASES 300  /* logit biases of a request       */
 
+/* The name of a field within another, "messages[0].role", as an error has it. What is too long is
+ * cut between two characters. */
+typedef struct gm_path {
+    char text[128];
+} gm_path;
+void gm_path_set(gm_path *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* What a body asks for. Pointers go into the body. */
 typedef struct gm_ask {
     const json_t *messages, *prompt, *tokens, *content, *stop, *logit_bias, *metadata,
@@ -40,6 +47,7 @@ typedef struct gm_ask {
     uint32_t n_stops, n_biases;
     const char *stops[GM_ASK_STOPS];
     gm_bias biases[GM_ASK_BIASES];
+    gm_path path; /* of what is wrong within a field */
 } gm_ask;
 
 typedef enum gm_fieldkind {
@@ -68,7 +76,7 @@ const gm_field *gm_field_at(size_t i);
 bool gm_whole_read(const json_t *v, json_int_t *out);
 
 /* Reads the body of an endpoint. m gives the sampling's defaults. On failure *param is the field's
- * name, or NULL. */
+ * name or path, which lives as long as body and a, or NULL. */
 gm_status gm_ask_read(gm_ask *a, const json_t *body, uint32_t in, const gm_model *m,
                       const char **param, gm_err *err);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "server/messages.h"
 
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "base/strbuf.h"
 
@@ -27,7 +29,13 @@ static bool is_text(const json_t *v, const char *text)
            strcmp(json_string_value(v), text) == 0;
 }
 
-static gm_status read_role(const json_t *message, size_t i, role *out, gm_err *err)
+/* A null counts as not there. */
+static bool is_there(const json_t *v)
+{
+    return v && !json_is_null(v);
+}
+
+static gm_status read_role(const json_t *message, size_t i, role *out, gm_path *path, gm_err *err)
 {
     static const struct {
         const char *name;
@@ -40,21 +48,24 @@ static gm_status read_role(const json_t *message, size_t i, role *out, gm_err *e
     };
     const json_t *const given = json_object_get(message, "role");
     const char *const name = json_string_value(given);
+    gm_path_set(path, "messages[%zu].role", i);
     for (size_t k = 0; name && k < sizeof ROLES / sizeof *ROLES; k++) {
         if (!is_text(given, ROLES[k].name)) continue;
         *out = ROLES[k].role;
         return GM_OK;
     }
-    return gm_fail(
-        err, GM_E_ARG, 0,
-        "messages[%zu].role is %s%.40s%s, expected \"system\", \"developer\", \"user\" or "
-        "\"assistant\"",
-        i, name ? "\"" : "no string", name ? name : "", name ? "\"" : "");
+    return gm_fail(err, GM_E_ARG, 0,
+                   "%s is %s%.40s%s, expected \"system\", \"developer\", \"user\" or \"assistant\"",
+                   path->text,
+                   name              ? "\""
+                   : is_there(given) ? "no string"
+                                     : "missing",
+                   name ? name : "", name ? "\"" : "");
 }
 
 /* The fields that a message may have. A call of tools has nothing to come back to here, and the chat
  * format has no place for a name. */
-static gm_status check_fields(const json_t *message, size_t i, gm_err *err)
+static gm_status check_fields(const json_t *message, size_t i, gm_path *path, gm_err *err)
 {
     const char *key;
     json_t *v;
@@ -65,39 +76,51 @@ static gm_status check_fields(const json_t *message, size_t i, gm_err *err)
         if (strcmp(key, "tool_calls") == 0 && json_is_array(v) && json_array_size(v) == 0) continue;
         if (strcmp(key, "annotations") == 0 && json_is_array(v) && json_array_size(v) == 0)
             continue;
-        return gm_fail(err, GM_E_UNSUP, 0, "messages[%zu].%.40s is not supported here", i, key);
+        gm_path_set(path, "messages[%zu].%s", i, key);
+        return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here", path->text);
     }
     return GM_OK;
 }
 
-static gm_status read_part(const json_t *part, size_t i, size_t k, gm_strbuf *out, gm_err *err)
+static gm_status read_part(const json_t *part, const char *name, gm_strbuf *out, gm_path *path,
+                           gm_err *err)
 {
-    const char *const type = json_string_value(json_object_get(part, "type"));
-    const bool is_plain = is_text(json_object_get(part, "type"), "text");
+    const json_t *const given = json_object_get(part, "type");
+    const char *const type = json_string_value(given);
     const json_t *const text = json_object_get(part, "text");
-    if (!is_plain) {
-        return gm_fail(
-            err, GM_E_UNSUP, 0,
-            "messages[%zu].content[%zu].type is %s%.40s%s, expected \"text\": other parts "
-            "are not supported here",
-            i, k, type ? "\"" : "no string", type ? type : "", type ? "\"" : "");
+    if (!json_is_object(part)) {
+        gm_path_set(path, "%s", name);
+        return gm_fail(err, GM_E_ARG, 0, "%s is not an object", name);
     }
+    gm_path_set(path, "%s.type", name);
+    if (!is_text(given, "text")) {
+        return gm_fail(err, GM_E_UNSUP, 0,
+                       "%s is %s%.40s%s, expected \"text\": other parts are not supported here",
+                       path->text,
+                       type              ? "\""
+                       : is_there(given) ? "no string"
+                                         : "missing",
+                       type ? type : "", type ? "\"" : "");
+    }
+    gm_path_set(path, "%s.text", name);
     if (!json_is_string(text)) {
-        return gm_fail(err, GM_E_ARG, 0, "messages[%zu].content[%zu].text is not a string", i, k);
+        return gm_fail(err, GM_E_ARG, 0, "%s is %s, expected a string", path->text,
+                       is_there(text) ? "no string" : "missing");
     }
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)part, key, v)
     {
         if (strcmp(key, "type") == 0 || strcmp(key, "text") == 0 || json_is_null(v)) continue;
-        return gm_fail(err, GM_E_UNSUP, 0, "messages[%zu].content[%zu].%.40s is not supported here",
-                       i, k, key);
+        gm_path_set(path, "%s.%s", name, key);
+        return gm_fail(err, GM_E_UNSUP, 0, "%s is not supported here", path->text);
     }
     gm_strbuf_put(out, (gm_str){json_string_value(text), json_string_length(text)});
     return GM_OK;
 }
 
-static gm_status read_content(const json_t *message, role r, size_t i, gm_strbuf *out, gm_err *err)
+static gm_status read_content(const json_t *message, role r, size_t i, gm_strbuf *out,
+                              gm_path *path, gm_err *err)
 {
     const json_t *const content = json_object_get(message, "content");
     if (r == ASSISTANT && json_is_null(content)) return GM_OK; /* it said nothing */
@@ -105,13 +128,19 @@ static gm_status read_content(const json_t *message, role r, size_t i, gm_strbuf
         gm_strbuf_put(out, (gm_str){json_string_value(content), json_string_length(content)});
         return GM_OK;
     }
+    gm_path_set(path, "messages[%zu].content", i);
     if (!json_is_array(content)) {
-        return gm_fail(err, GM_E_ARG, 0,
-                       "messages[%zu].content is not a string and not an array of parts", i);
+        return gm_fail(err, GM_E_ARG, 0, "%s is %s, expected a string or an array of parts",
+                       path->text, is_there(content) ? "neither" : "missing");
     }
     size_t k;
     json_t *part;
-    json_array_foreach(content, k, part) GM_TRY(read_part(part, i, k, out, err));
+    json_array_foreach(content, k, part)
+    {
+        char name[64];
+        snprintf(name, sizeof name, "messages[%zu].content[%zu]", i, k);
+        GM_TRY(read_part(part, name, out, path, err));
+    }
     return GM_OK;
 }
 
@@ -142,16 +171,18 @@ static void flush_later(talk *t)
 }
 
 static gm_status read_message(talk *t, const json_t *message, size_t i, gm_strbuf *text,
-                              gm_err *err)
+                              gm_path *path, gm_err *err)
 {
     role r = NOBODY;
+    gm_path_set(path, "messages[%zu]", i);
     if (!json_is_object(message))
         return gm_fail(err, GM_E_ARG, 0, "messages[%zu] is not an object", i);
-    GM_TRY(read_role(message, i, &r, err));
-    GM_TRY(check_fields(message, i, err));
+    GM_TRY(read_role(message, i, &r, path, err));
+    GM_TRY(check_fields(message, i, path, err));
     gm_strbuf_clear(text);
-    GM_TRY(read_content(message, r, i, text, err));
+    GM_TRY(read_content(message, r, i, text, path, err));
     GM_TRY(gm_strbuf_status(text, err));
+    gm_path_set(path, "messages[%zu]", i);
     if (r == ASSISTANT && (t->n == 0 || t->turns[t->n - 1].role == SYSTEM)) {
         return gm_fail(err, GM_E_ARG, 0,
                        "messages[%zu] is an assistant's, expected a user's before it", i);
@@ -162,7 +193,7 @@ static gm_status read_message(talk *t, const json_t *message, size_t i, gm_strbu
     return gm_strbuf_status(to, err);
 }
 
-static gm_status read_messages(const json_t *messages, talk *t, gm_err *err)
+static gm_status read_messages(const json_t *messages, talk *t, gm_path *path, gm_err *err)
 {
     gm_strbuf text = {0};
     gm_status status = GM_OK;
@@ -170,11 +201,12 @@ static gm_status read_messages(const json_t *messages, talk *t, gm_err *err)
     json_t *message;
     json_array_foreach(messages, i, message)
     {
-        if (status == GM_OK) status = read_message(t, message, i, &text, err);
+        if (status == GM_OK) status = read_message(t, message, i, &text, path, err);
     }
     flush_later(t);
     gm_strbuf_deinit(&text);
     if (status != GM_OK) return status;
+    gm_path_set(path, "messages");
     if (t->turns[t->n - 1].role == ASSISTANT) {
         return gm_fail(
             err, GM_E_ARG, 0,
@@ -199,9 +231,11 @@ static gm_status encode(const gm_model *m, const talk *t, gm_ids *out, gm_err *e
     return status;
 }
 
-gm_status gm_messages_encode(const gm_model *m, const json_t *messages, gm_ids *out, gm_err *err)
+gm_status gm_messages_encode(const gm_model *m, const json_t *messages, gm_ids *out, gm_path *path,
+                             gm_err *err)
 {
     const size_t n = json_array_size(messages);
+    gm_path_set(path, "messages");
     if (n == 0) {
         return gm_fail(err, GM_E_ARG, 0, "messages is %s, expected an array with at least one",
                        !messages                 ? "missing"
@@ -210,7 +244,7 @@ gm_status gm_messages_encode(const gm_model *m, const json_t *messages, gm_ids *
     }
     talk t = {0};
     GM_TRY(gm_mem_alloc(&t.turns, n + 1, sizeof *t.turns, "messages", err));
-    gm_status status = read_messages(messages, &t, err);
+    gm_status status = read_messages(messages, &t, path, err);
     if (status == GM_OK) status = encode(m, &t, out, err);
     for (size_t i = 0; i < t.n; i++)
         gm_strbuf_deinit(&t.turns[i].text);

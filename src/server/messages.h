@@ -9,9 +9,11 @@
 
 #include <jansson.h>
 
-#include "gemmule.h"
+#include "server/fields.h"
 
-/* Appends the ids of a conversation; NULL messages are refused like any that are wrong. */
-gm_status gm_messages_encode(const gm_model *m, const json_t *messages, gm_ids *out, gm_err *err);
+/* Appends the ids of a conversation; NULL messages are refused like any that are wrong. On failure
+ * *path is that of what is wrong. */
+gm_status gm_messages_encode(const gm_model *m, const json_t *messages, gm_ids *out, gm_path *path,
+                             gm_err *err);
 
 #endif

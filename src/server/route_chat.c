@@ -83,10 +83,11 @@ void gm_route_chat(gm_exchange *x)
 {
     if (!gm_generation_read(x, &dialect, GM_IN_CHAT, "chatcmpl") || !gm_generation_prompts(x, 1))
         return;
+    gm_generation *const g = x->gen;
     gm_err err = {0};
-    if (gm_messages_encode(x->server->model, x->gen->ask.messages, &x->gen->prompts[0], &err) !=
+    if (gm_messages_encode(x->server->model, g->ask.messages, &g->prompts[0], &g->ask.path, &err) !=
         GM_OK)
-        gm_reply_failure(x, "messages", &err);
+        gm_reply_failure(x, g->ask.path.text, &err);
     else
         gm_generation_start(x);
 }

@@ -18,6 +18,7 @@
 #include "server/messages.h"
 
 static gm_model *model;
+static gm_path path;
 static gm_err err;
 
 static int setup(void **state)
@@ -138,28 +139,33 @@ static void test_what_is_refused(void **state)
         {GM_IN_COMPLETIONS, "{\"messages\":[]}", "messages", "here; /v1/chat/completions has one"},
         {GM_IN_CHAT, "{\"foo\":1}", "foo", "there is no field foo"},
         {GM_IN_CHAT, "{\"tool_choice\":1}", "tool_choice", "null, \"none\" or \"auto\""},
-        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"foo\":1}}", "stream_options",
+        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"foo\":1}}", "stream_options.foo",
          "there is no field stream_options.foo"},
-        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options",
+        {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"include_usage\":1}}",
+         "stream_options.include_usage",
          "stream_options.include_usage is an integer, expected true or false"},
         {GM_IN_CHAT, "{\"stream\":true,\"stream_options\":{\"include_obfuscation\":true}}",
-         "stream_options", "not supported here, expected null or false"},
+         "stream_options.include_obfuscation", "not supported here, expected null or false"},
         {GM_IN_CHAT, "{\"n\":1.5}", "n", "n is a real number, expected an integer"},
         {GM_IN_CHAT, "{\"n\":129}", "n", "n is 129, expected 1 to 128"},
         {GM_IN_CHAT, "{\"stream\":1}", "stream", "expected true or false"},
         {GM_IN_CHAT, "{\"audio\":{}}", "audio", "not supported here, expected null"},
         {GM_IN_CHAT, "{\"store\":true}", "store", "null or false"},
-        {GM_IN_CHAT, "{\"metadata\":{\"a\":1}}", "metadata", "\"a\" is not"},
+        {GM_IN_CHAT, "{\"metadata\":{\"a\":1}}", "metadata.a", "\"a\" is not"},
+        {GM_IN_CHAT, "{\"metadata\":5}", "metadata", "is not an object"},
         {GM_IN_COMPLETIONS, "{\"best_of\":2}", "best_of", "expected the same"},
         {GM_IN_CHAT, "{\"stop\":{}}", "stop", "a string or an array"},
         {GM_IN_CHAT, "{\"seed\":1e300}", "seed", "expected an integer"},
-        {GM_IN_CHAT, "{\"stop\":[\"a\",5]}", "stop", "stop[1] is an integer, expected a string"},
-        {GM_IN_CHAT, "{\"stop\":[\"\"]}", "stop", "stop[0] is empty"},
-        {GM_IN_CHAT, "{\"logit_bias\":{\"5\":101}}", "logit_bias", "logit_bias.5 is 101"},
-        {GM_IN_CHAT, "{\"logit_bias\":{\"5\":null}}", "logit_bias", "logit_bias.5 is null"},
-        {GM_IN_CHAT, "{\"logit_bias\":{\"05\":1}}", "logit_bias", "the key \"05\""},
-        {GM_IN_CHAT, "{\"logit_bias\":{\"-1\":1}}", "logit_bias", "the key \"-1\""},
-        {GM_IN_CHAT, "{\"logit_bias\":{\"\":1}}", "logit_bias", "the key \"\""},
+        {GM_IN_CHAT, "{\"stop\":[\"a\",5]}", "stop[1]", "stop[1] is an integer, expected a string"},
+        {GM_IN_CHAT, "{\"stop\":[\"\"]}", "stop[0]", "stop[0] is empty"},
+        {GM_IN_CHAT, "{\"stop\":\"\"}", "stop", "stop is empty"},
+        {GM_IN_CHAT, "{\"stop\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "stop",
+         "stop has 17 strings, expected at most 16"},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"5\":101}}", "logit_bias.5", "logit_bias.5 is 101"},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"5\":null}}", "logit_bias.5", "logit_bias.5 is null"},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"05\":1}}", "logit_bias.05", "the key \"05\""},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"-1\":1}}", "logit_bias.-1", "the key \"-1\""},
+        {GM_IN_CHAT, "{\"logit_bias\":{\"\":1}}", "logit_bias.", "the key \"\""},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         gm_ask a;
@@ -183,7 +189,8 @@ static void assert_same_talk(const char *one, const char *other)
     for (int i = 0; i < 2; i++) {
         json_t *const messages = json_loads(texts[i], 0, NULL);
         assert_non_null(messages);
-        if (gm_messages_encode(model, messages, &ids[i], &err) != GM_OK) fail_msg("%s", err.msg);
+        if (gm_messages_encode(model, messages, &ids[i], &path, &err) != GM_OK)
+            fail_msg("%s", err.msg);
         json_decref(messages);
     }
     assert_int_equal(ids[0].n, ids[1].n);
@@ -224,7 +231,7 @@ static void test_turns_out_of_order(void **state)
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         gm_ids ids = {0};
         json_t *const messages = json_loads(CASES[i][0], 0, NULL);
-        assert_int_equal(gm_messages_encode(model, messages, &ids, &err), GM_E_ARG);
+        assert_int_equal(gm_messages_encode(model, messages, &ids, &path, &err), GM_E_ARG);
         if (!strstr(err.msg, CASES[i][1])) fail_msg("%s: %s", CASES[i][0], err.msg);
         json_decref(messages);
     }
@@ -233,33 +240,73 @@ static void test_turns_out_of_order(void **state)
 static void test_fields_of_messages(void **state)
 {
     (void)state;
-    static const char *const CASES[][2] = {
-        {"\"name\":\"Ann\"", "messages[0].name is not supported here"},
-        {"\"name\":\"\"", "messages[0].name is not supported here"},
-        {"\"name\":5", "messages[0].name is not supported here"},
-        {"\"tool_calls\":[1]", "messages[0].tool_calls is not"},
-        {"\"weight\":1", "messages[0].weight is not"},
-        {"\"name\":null,\"tool_calls\":[],\"annotations\":[],\"refusal\":null", NULL},
+    static const struct {
+        const char *message, *path, *why;
+    } CASES[] = {
+        {M("user", "a") "," M("user", "a\",\"name\":\"Ann"), "messages[1].name",
+         "messages[1].name is not supported here"},
+        {"{\"role\":\"user\",\"content\":\"a\",\"name\":5}", "messages[0].name",
+         "is not supported"},
+        {"{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[1]}", "messages[0].tool_calls",
+         "messages[0].tool_calls is not"},
+        {"{\"role\":\"user\",\"content\":\"a\",\"weight\":1}", "messages[0].weight", "is not"},
+        {"{\"content\":\"a\"}", "messages[0].role",
+         "messages[0].role is missing, expected \"system\""},
+        {"{\"role\":5,\"content\":\"a\"}", "messages[0].role", "messages[0].role is no string"},
+        {M("tool", "a"), "messages[0].role", "messages[0].role is \"tool\", expected"},
+        {"{\"role\":\"user\"}", "messages[0].content",
+         "messages[0].content is missing, expected a string or an array of parts"},
+        {"{\"role\":\"user\",\"content\":5}", "messages[0].content",
+         "is neither, expected a string"},
+        {"{\"role\":\"user\",\"content\":[5]}", "messages[0].content[0]", "is not an object"},
+        {"{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}", "messages[0].content[0].type",
+         "messages[0].content[0].type is missing"},
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}", "messages[0].content[0].text",
+         "messages[0].content[0].text is missing, expected a string"},
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"x\":1}]}",
+         "messages[0].content[0].x", "messages[0].content[0].x is not supported here"},
+        {"5", "messages[0]", "messages[0] is not an object"},
+        {"{\"role\":\"user\",\"content\":\"a\",\"name\":null,\"tool_calls\":[],"
+         "\"annotations\":[],\"refusal\":null}",
+         NULL, NULL},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         gm_ids ids = {0};
         char text[200];
-        snprintf(text, sizeof text, "[{\"role\":\"user\",\"content\":\"a\",%s}]", CASES[i][0]);
+        snprintf(text, sizeof text, "[%s]", CASES[i].message);
         json_t *const messages = json_loads(text, 0, NULL);
-        const gm_status status = gm_messages_encode(model, messages, &ids, &err);
-        assert_int_equal(status, CASES[i][1] ? GM_E_UNSUP : GM_OK);
-        if (CASES[i][1] && !strstr(err.msg, CASES[i][1])) fail_msg("%s: %s", text, err.msg);
+        assert_non_null(messages);
+        const gm_status status = gm_messages_encode(model, messages, &ids, &path, &err);
+        assert_int_equal(status == GM_OK, CASES[i].why == NULL);
+        if (CASES[i].why) {
+            assert_string_equal(path.text, CASES[i].path);
+            if (!strstr(err.msg, CASES[i].why)) fail_msg("%s: %s", text, err.msg);
+        }
         json_decref(messages);
         gm_ids_deinit(&ids);
     }
 }
 
+/* A path is cut between two characters: half of one could not be sent. */
+static void test_long_paths(void **state)
+{
+    (void)state;
+    gm_path_set(&path, "%0*d%s", (int)sizeof path.text - 3, 0, "\xE2\x82\xAC");
+    assert_int_equal(strlen(path.text), sizeof path.text - 3);
+    gm_path_set(&path, "%0*d%s", (int)sizeof path.text - 4, 0, "\xE2\x82\xAC");
+    assert_int_equal(strlen(path.text), sizeof path.text - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document_has_every_row), cmocka_unit_test(test_what_is_read),
-        cmocka_unit_test(test_what_is_refused),        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_turns_out_of_order),     cmocka_unit_test(test_fields_of_messages),
+        cmocka_unit_test(test_document_has_every_row),
+        cmocka_unit_test(test_what_is_read),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_turns_out_of_order),
+        cmocka_unit_test(test_fields_of_messages),
+        cmocka_unit_test(test_long_paths),
     };
     return cmocka_run_group_tests_name("t_fields", tests, setup, teardown);
 }
