@@ -238,7 +238,30 @@ static gm_status no_field(const char *name, gm_err *err)
 
 /* ---- values with parts ------------------------------------------------------------------- */
 
-static gm_status add_stop(gm_ask *a, const json_t *v, const char *name, gm_err *err)
+/* A stop is looked for in the text, which has no control tokens: one that is spelled like such a token
+ * would never be found. One that ends the answer anyway may be asked for. */
+static gm_status check_stop(const gm_ask *a, const json_t *v, const gm_model *m, const char *name,
+                            gm_err *err)
+{
+    gm_ids ids = {0};
+    gm_text text = {0};
+    gm_status status = gm_model_tokenize(m, json_string_value(v), json_string_length(v),
+                                         GM_TOKENIZE_SPECIAL, &ids, err);
+    const bool one = status == GM_OK && ids.n == 1;
+    if (one) status = gm_model_detokenize(m, ids.at, 1, 0, &text, err);
+    const bool ends = one && gm_model_ends(m, ids.at[0]) && !a->ignore_eos;
+    if (one && status == GM_OK && text.len == 0 && !ends)
+        status = gm_fail(err, GM_E_ARG, 0,
+                         "%s is the control token %s, expected text: answers have no control "
+                         "tokens in them",
+                         name, json_string_value(v));
+    gm_text_deinit(&text);
+    gm_ids_deinit(&ids);
+    return status;
+}
+
+static gm_status add_stop(gm_ask *a, const json_t *v, const gm_model *m, const char *name,
+                          gm_err *err)
 {
     GM_TRY(read_text(name, v, &a->stops[a->n_stops], err));
     if (a->stops[a->n_stops][0] == '\0')
@@ -248,17 +271,17 @@ static gm_status add_stop(gm_ask *a, const json_t *v, const char *name, gm_err *
                        json_string_length(v), GM_ASK_STOP);
     }
     a->n_stops++;
-    return GM_OK;
+    return check_stop(a, v, m, name, err);
 }
 
-static gm_status read_stop(gm_ask *a, const char **param, gm_err *err)
+static gm_status read_stop(gm_ask *a, const gm_model *m, const char **param, gm_err *err)
 {
     *param = "stop";
     if (!a->stop) return GM_OK;
     if (!json_is_array(a->stop)) {
         if (!json_is_string(a->stop))
             return wrong_type("stop", a->stop, "a string or an array of strings", err);
-        return add_stop(a, a->stop, "stop", err);
+        return add_stop(a, a->stop, m, "stop", err);
     }
     if (json_array_size(a->stop) > GM_ASK_STOPS) {
         return gm_fail(err, GM_E_ARG, 0, "stop has %zu strings, expected at most %d",
@@ -270,7 +293,7 @@ static gm_status read_stop(gm_ask *a, const char **param, gm_err *err)
     json_array_foreach(a->stop, i, v)
     {
         gm_path_set(&a->path, "stop[%zu]", i);
-        GM_TRY(add_stop(a, v, a->path.text, err));
+        GM_TRY(add_stop(a, v, m, a->path.text, err));
     }
     return GM_OK;
 }
@@ -417,7 +440,7 @@ gm_status gm_ask_read(gm_ask *a, const json_t *body, uint32_t in, const gm_model
         GM_TRY(read_field(f, v, a, err));
     }
     GM_TRY(read_limits(a, param, err));
-    GM_TRY(read_stop(a, param, err));
+    GM_TRY(read_stop(a, m, param, err));
     GM_TRY(read_bias(a, m, param, err));
     GM_TRY(read_metadata(a, param, err));
     GM_TRY(read_stream_options(a, param, err));

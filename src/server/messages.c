@@ -131,7 +131,7 @@ static gm_status read_content(const json_t *message, role r, size_t i, gm_strbuf
     gm_path_set(path, "messages[%zu].content", i);
     if (!json_is_array(content)) {
         return gm_fail(err, GM_E_ARG, 0, "%s is %s, expected a string or an array of parts",
-                       path->text, is_there(content) ? "neither" : "missing");
+                       path->text, is_there(content) ? "no string and no array" : "missing");
     }
     size_t k;
     json_t *part;

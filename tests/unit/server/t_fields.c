@@ -122,6 +122,10 @@ static void test_what_is_read(void **state)
     assert_int_equal(
         read_body("{\"n\":2.0,\"seed\":-1e3,\"max_tokens\":30.0}", GM_IN_CHAT, &a, &param), GM_OK);
     assert_true(a.n == 2 && a.seed_number == -1000 && a.max_tokens == 30);
+    assert_int_equal(read_body("{\"stop\":[\"<end_of_turn>\",\"<start_of_turn>x\",\"<start\"]}",
+                               GM_IN_CHAT, &a, &param),
+                     GM_OK);
+    assert_int_equal(a.n_stops, 3);
     assert_int_equal(read_body("{\"logprobs\":0}", GM_IN_COMPLETIONS, &a, &param), GM_OK);
     assert_true(a.logprobs && a.n_top == 0);
 }
@@ -159,6 +163,10 @@ static void test_what_is_refused(void **state)
         {GM_IN_CHAT, "{\"stop\":[\"a\",5]}", "stop[1]", "stop[1] is an integer, expected a string"},
         {GM_IN_CHAT, "{\"stop\":[\"\"]}", "stop[0]", "stop[0] is empty"},
         {GM_IN_CHAT, "{\"stop\":\"\"}", "stop", "stop is empty"},
+        {GM_IN_CHAT, "{\"stop\":[\"a\",\"<start_of_turn>\"]}", "stop[1]",
+         "stop[1] is the control token <start_of_turn>, expected text"},
+        {GM_IN_CHAT, "{\"stop\":\"<end_of_turn>\",\"ignore_eos\":true}", "stop",
+         "stop is the control token <end_of_turn>"},
         {GM_IN_CHAT, "{\"stop\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "stop",
          "stop has 17 strings, expected at most 16"},
         {GM_IN_CHAT, "{\"logit_bias\":{\"5\":101}}", "logit_bias.5", "logit_bias.5 is 101"},
@@ -257,7 +265,7 @@ static void test_fields_of_messages(void **state)
         {"{\"role\":\"user\"}", "messages[0].content",
          "messages[0].content is missing, expected a string or an array of parts"},
         {"{\"role\":\"user\",\"content\":5}", "messages[0].content",
-         "is neither, expected a string"},
+         "is no string and no array, expected a string"},
         {"{\"role\":\"user\",\"content\":[5]}", "messages[0].content[0]", "is not an object"},
         {"{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}", "messages[0].content[0].type",
          "messages[0].content[0].type is missing"},
