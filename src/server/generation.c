@@ -6,6 +6,7 @@
 
 #include "server/generation.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -44,7 +45,7 @@ bool gm_generation_prompts(gm_exchange *x, uint32_t n)
     const uint64_t n_choices = (uint64_t)n * (uint64_t)g->ask.n;
     gm_err err = {0};
     if (n_choices > GM_SERVER_MAX_CHOICES) {
-        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "n",
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, g->ask.n > 1 ? "n" : g->dialect->prompt,
                        "%llu answers are asked for, expected at most %d",
                        (unsigned long long)n_choices, GM_SERVER_MAX_CHOICES);
         return false;
@@ -122,8 +123,11 @@ void gm_generation_start(gm_exchange *x)
     gm_status status = GM_OK;
     g->seed = seed_of(&g->ask);
     x->open_s = gm_clock_s();
+    gm_path_set(&g->ask.path, "%s", g->dialect->prompt);
     for (uint32_t i = 0; i < g->n_choices && status == GM_OK; i += (uint32_t)g->ask.n) {
         const gm_request_opts o = opts_of(x, i);
+        if (g->n_prompts > 1)
+            gm_path_set(&g->ask.path, "%s[%" PRIu32 "]", g->dialect->prompt, g->choices[i].prompt);
         status = gm_request_check(x->server->engine, &o, &err);
     }
     if (status == GM_OK) status = open_next(x, &err);
@@ -132,7 +136,7 @@ void gm_generation_start(gm_exchange *x)
         return;
     }
     const bool refused = gm_error_status(err.code) == MHD_HTTP_BAD_REQUEST;
-    gm_reply_failure(x, refused ? g->dialect->prompt : NULL, &err);
+    gm_reply_failure(x, refused ? g->ask.path.text : NULL, &err);
 }
 
 /* ---- events ------------------------------------------------------------------------------ */

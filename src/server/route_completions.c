@@ -148,31 +148,33 @@ static const gm_dialect dialect = {
 
 /* ---- prompts ----------------------------------------------------------------------------- */
 
-/* A prompt is a string, or an array of token ids; several are an array of either. */
-static uint32_t count_prompts(const json_t *prompt)
+/* A text that begins with <bos> gets no second one. */
+static uint32_t text_flags(const json_t *prompt)
 {
-    if (!json_is_array(prompt)) return 1;
-    const json_t *const one = json_array_get(prompt, 0);
-    return json_is_string(one) || json_is_array(one) ? (uint32_t)json_array_size(prompt) : 1;
+    const gm_str text = {json_string_value(prompt), json_string_length(prompt)};
+    return GM_TOKENIZE_SPECIAL | (gm_str_starts(text, GM_STR("<bos>")) ? 0 : GM_TOKENIZE_BOS);
 }
 
 static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, gm_err *err)
 {
     gm_generation *const g = x->gen;
+    gm_path *const path = &g->ask.path;
     gm_ids *const ids = &g->prompts[i];
     const gm_model *const m = x->server->model;
     if (json_is_string(prompt)) {
         GM_TRY(gm_model_tokenize(m, json_string_value(prompt), json_string_length(prompt),
-                                 GM_TOKENIZE_BOS | GM_TOKENIZE_SPECIAL, ids, err));
+                                 text_flags(prompt), ids, err));
     } else if (json_is_array(prompt)) {
-        GM_TRY(gm_tokens_read(prompt, ids, "prompt", err));
+        GM_TRY(gm_tokens_read(prompt, ids, path, err));
+        if (ids->n == 0)
+            return gm_fail(err, GM_E_ARG, 0, "%s is empty, expected at least one", path->text);
     } else {
-        return gm_fail(err, GM_E_ARG, 0,
-                       "prompt is %s, expected a string, an array of token ids, or an array of one "
-                       "kind of these",
-                       prompt ? "none of these" : "missing");
+        return gm_fail(err, GM_E_ARG, 0, "%s is %s, expected %s", path->text,
+                       prompt ? "none of these" : "missing",
+                       g->n_prompts > 1 ? "a string or an array of token ids"
+                                        : "a string, an array of token ids, or an array of either");
     }
-    if (!g->ask.echo || ids->n == 0) return GM_OK;
+    if (!g->ask.echo) return GM_OK;
     const bool skip = gm_openai_is_bos(x, ids->at[0]);
     return gm_model_detokenize(m, ids->at + skip, ids->n - skip, GM_DETOKENIZE_SPECIAL,
                                &g->texts[i], err);
@@ -183,19 +185,17 @@ void gm_route_completions(gm_exchange *x)
     if (!gm_generation_read(x, &dialect, GM_IN_COMPLETIONS, "cmpl")) return;
     gm_generation *const g = x->gen;
     const json_t *const prompt = g->ask.prompt;
-    const uint32_t n = count_prompts(prompt);
-    if (json_is_array(prompt) && json_array_size(prompt) == 0) {
-        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "prompt", "prompt is empty");
-        return;
-    }
+    const json_t *const one = json_array_get(prompt, 0);
+    const bool several = json_is_string(one) || json_is_array(one);
     if (g->ask.max_tokens < 0) g->ask.max_tokens = DEFAULT_MAX_TOKENS;
-    if (!gm_generation_prompts(x, n)) return;
-    const bool several = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
-    for (uint32_t i = 0; i < n; i++) {
+    if (!gm_generation_prompts(x, several ? (uint32_t)json_array_size(prompt) : 1)) return;
+    gm_path_set(&g->ask.path, "prompt");
+    for (uint32_t i = 0; i < g->n_prompts; i++) {
         gm_err err = {0};
+        if (several) gm_path_set(&g->ask.path, "prompt[%" PRIu32 "]", i);
         if (read_prompt(x, several ? json_array_get(prompt, i) : prompt, i, &err) == GM_OK)
             continue;
-        gm_reply_failure(x, "prompt", &err);
+        gm_reply_failure(x, g->ask.path.text, &err);
         return;
     }
     gm_generation_start(x);

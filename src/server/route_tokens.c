@@ -10,19 +10,24 @@
 #include "server/state.h"
 #include "server/tokens.h"
 
-gm_status gm_tokens_read(const json_t *array, gm_ids *out, const char *name, gm_err *err)
+gm_status gm_tokens_read(const json_t *array, gm_ids *out, gm_path *path, gm_err *err)
 {
+    const gm_path name = *path;
     const size_t n = json_array_size(array);
-    if (!json_is_array(array))
-        return gm_fail(err, GM_E_ARG, 0, "%s is not an array of token ids", name);
+    if (!json_is_array(array)) {
+        return gm_fail(err, GM_E_ARG, 0, "%s is %s, expected an array of token ids", name.text,
+                       array ? "no array" : "missing");
+    }
     GM_TRY(gm_mem_grow(&out->at, &out->cap, out->n + n, sizeof *out->at, "token ids", err));
     size_t i;
     json_t *v;
     json_array_foreach(array, i, v)
     {
         json_int_t id = -1;
-        if (!gm_whole_read(v, &id) || id < 0 || id > INT32_MAX)
-            return gm_fail(err, GM_E_ARG, 0, "%s[%zu] is not a token id", name, i);
+        if (!gm_whole_read(v, &id) || id < 0 || id > INT32_MAX) {
+            gm_path_set(path, "%s[%zu]", name.text, i);
+            return gm_fail(err, GM_E_ARG, 0, "%s is not a token id", path->text);
+        }
         out->at[out->n++] = (int32_t)id;
     }
     return GM_OK;
@@ -72,7 +77,8 @@ void gm_route_tokenize(gm_exchange *x)
     gm_err err = {0};
     if (!read_fields(x, &ask, GM_IN_TOKENIZE)) return;
     if (!json_is_string(ask.content)) {
-        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "content", "content is not a string");
+        gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "content", "content is %s, expected a string",
+                       ask.content ? "no string" : "missing");
         return;
     }
     const uint32_t flags =
@@ -95,10 +101,11 @@ void gm_route_detokenize(gm_exchange *x)
     gm_text text = {0};
     gm_err err = {0};
     if (!read_fields(x, &ask, GM_IN_DETOKENIZE)) return;
-    if (gm_tokens_read(ask.tokens, &ids, "tokens", &err) != GM_OK ||
+    gm_path_set(&ask.path, "tokens");
+    if (gm_tokens_read(ask.tokens, &ids, &ask.path, &err) != GM_OK ||
         gm_model_detokenize(x->server->model, ids.at, ids.n, GM_DETOKENIZE_SPECIAL, &text, &err) !=
             GM_OK)
-        gm_reply_failure(x, "tokens", &err);
+        gm_reply_failure(x, ask.path.text, &err);
     else
         gm_reply_json(x, json_pack("{s:o}", "content", gm_openai_text(text.p, text.len)));
     gm_ids_deinit(&ids);

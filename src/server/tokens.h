@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-#include "gemmule.h"
+#include "server/fields.h"
 
-/* Appends the ids of an array; `name` is the field's, for the sentence. */
-gm_status gm_tokens_read(const json_t *array, gm_ids *out, const char *name, gm_err *err);
+/* Appends the ids of an array. path is the field's, and on failure that of what is wrong. */
+gm_status gm_tokens_read(const json_t *array, gm_ids *out, gm_path *path, gm_err *err);
 
 #endif

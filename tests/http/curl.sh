@@ -140,7 +140,7 @@ check "of two tokens that are spelled alike the likelier is shown" awk -v b="$by
 for prompt in '[]' '["a",1]' '[[]]'; do
     get /v1/completions -H "$json" -d "{\"prompt\":$prompt}"
     is_error 400
-    check "names the field" out_has '"param":"prompt"'
+    check "names the field" out_has '"param":"prompt'
 done
 ids=$(printf ',5%.0s' {1..512})
 get /v1/completions -H "$json" -d "{\"prompt\":[${ids#,}],\"max_tokens\":0}"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a reply says, through a socket: where a token stands in the text. */
+/* What a reply says, through a socket: where a token stands in the text, and which field is
+ * wrong. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,10 +51,77 @@ static void test_offsets(void **state)
     gm_server_close(served.server);
 }
 
+/* The sentence and the path of what is refused. */
+static void expect_refusal(const char *path, const char *body, const char *why, const char *param)
+{
+    char words[80];
+    snprintf(words, sizeof words, "\"param\":%s", param);
+    served_expect("POST", path, body, words);
+    assert_non_null(strstr(served.reply, "HTTP/1.1 400"));
+    if (!strstr(served.reply, why)) fail_msg("no \"%s\" in: %s", why, served.reply);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const char *const CASES[][4] = {
+        {"/v1/completions", "{}",
+         "prompt is missing, expected a string, an array of token ids, or an array of either",
+         "\"prompt\""},
+        {"/v1/completions", "{\"prompt\":5}", "prompt is none of these, expected a string, an",
+         "\"prompt\""},
+        {"/v1/completions", "{\"prompt\":[]}", "prompt is empty", "\"prompt\""},
+        {"/v1/completions", "{\"prompt\":[5,\"a\"]}", "prompt[1] is not a token id",
+         "\"prompt[1]\""},
+        {"/v1/completions", "{\"prompt\":[\"a\",5]}",
+         "prompt[1] is none of these, expected a string or an array of token ids", "\"prompt[1]\""},
+        {"/v1/completions", "{\"prompt\":[[5],[]]}", "prompt[1] is empty", "\"prompt[1]\""},
+        {"/v1/completions", "{\"prompt\":[[5],[5,-1]]}", "prompt[1][1] is not", "\"prompt[1][1]\""},
+        {"/v1/completions", "{\"prompt\":[[5],[99999]]}", "expected 0 to 499", "\"prompt[1]\""},
+        {"/v1/completions", "{\"prompt\":[99999]}", "expected 0 to 499", "\"prompt\""},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"b\"],\"n\":100}", "200 answers are asked for",
+         "\"n\""},
+        {"/tokenize", "{}", "content is missing, expected a string", "\"content\""},
+        {"/tokenize", "{\"content\":5}", "content is no string", "\"content\""},
+        {"/detokenize", "{\"tokens\":null}", "tokens is missing, expected an array of token ids",
+         "\"tokens\""},
+        {"/detokenize", "{\"tokens\":[5,\"a\"]}", "tokens[1] is not a token id", "\"tokens[1]\""},
+        {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\"}]}",
+         "messages[0].content is missing", "\"messages[0].content\""},
+    };
+    served_open(NULL);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        expect_refusal(CASES[i][0], CASES[i][1], CASES[i][2], CASES[i][3]);
+    char body[1024] = "{\"prompt\":[\"a\"";
+    for (int i = 0; i < 128; i++)
+        strcat(body, ",\"a\"");
+    strcat(body, "]}");
+    expect_refusal("/v1/completions", body, "129 answers are asked for", "\"prompt\"");
+    gm_server_close(served.server);
+}
+
+/* A text that begins with <bos> is the same prompt as without. */
+static void test_one_bos(void **state)
+{
+    (void)state;
+    served_open(NULL);
+    served_expect("POST", "/v1/completions", "{\"prompt\":\"p7\",\"max_tokens\":0}",
+                  "\"prompt_tokens\":");
+    char usage[60];
+    snprintf(usage, sizeof usage, "%.24s", strstr(served.reply, "\"prompt_tokens\":"));
+    *strchr(usage, ',') = '\0';
+    served_expect("POST", "/v1/completions", "{\"prompt\":\"<bos>p7\",\"max_tokens\":0}", usage);
+    served_expect("POST", "/v1/completions",
+                  "{\"prompt\":\"<bos>p7\",\"max_tokens\":0,\"echo\":true}", "\"text\":\"p7\"");
+    gm_server_close(served.server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_offsets),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_one_bos),
     };
     return cmocka_run_group_tests_name("t_replies", tests, served_setup, served_teardown);
 }

@@ -201,6 +201,7 @@ static void test_prompts_are_checked_first(void **state)
     served_open(NULL);
     served_expect("POST", "/v1/completions", body, "\"context_length_exceeded\"");
     assert_non_null(strstr(served.reply, "HTTP/1.1 400"));
+    assert_non_null(strstr(served.reply, "\"param\":\"prompt[1]\""));
     gm_server_close(served.server);
 }
 
