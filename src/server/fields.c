@@ -74,7 +74,7 @@ static const gm_field fields[] = {
     VALUE("stream_options", BOTH, stream_options),
     /* who asks */
     TEXT("user", BOTH, user),
-    TEXT("safety_identifier", GM_IN_CHAT, user),
+    TEXT("safety_identifier", GM_IN_CHAT, safety_identifier),
     VALUE("metadata", BOTH, metadata),
     /* /tokenize and /detokenize */
     VALUE("content", GM_IN_TOKENIZE, content),
@@ -99,6 +99,8 @@ static const gm_field fields[] = {
     REFUSED("store", GM_IN_CHAT, "[false]"),
     TEXT("prompt_cache_key", GM_IN_CHAT, cache_key),
     REFUSED("prompt_cache_retention", GM_IN_CHAT, "[\"in_memory\",\"in-memory\"]"),
+    REFUSED("prompt_cache_options", GM_IN_CHAT, NULL),
+    REFUSED("moderation", GM_IN_CHAT, NULL),
     REFUSED("suffix", GM_IN_COMPLETIONS, "[\"\"]"),
 };
 #define N_FIELDS (sizeof fields / sizeof fields[0])

@@ -33,7 +33,7 @@ void gm_path_set(gm_path *p, const char *fmt, ...) __attribute__((format(printf,
 typedef struct gm_ask {
     const json_t *messages, *prompt, *tokens, *content, *stop, *logit_bias, *metadata,
         *stream_options;
-    const char *model, *user, *cache_key;
+    const char *model, *user, *safety_identifier, *cache_key;
     gm_sampling sampling;
     int64_t max_tokens, max_completion_tokens; /* -1: not given, like all whole numbers here */
     int64_t n, best_of, top_k, n_logprobs, n_top_logprobs;

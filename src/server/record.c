@@ -44,6 +44,8 @@ static void put_generation(const gm_exchange *x, json_t *line)
     if (finish) json_object_set_new(line, "finish", json_string(finish));
     if (a->model) json_object_set_new(line, "asked_model", json_string(a->model));
     if (a->user) json_object_set_new(line, "user", json_string(a->user));
+    if (a->safety_identifier)
+        json_object_set_new(line, "safety_identifier", json_string(a->safety_identifier));
     if (a->metadata) json_object_set(line, "metadata", (json_t *)a->metadata);
 }
 

@@ -208,11 +208,12 @@ get /health -H "X-Long: $(head -c 60000 /dev/zero | tr '\0' x)"
 check "headers too long: 431" status_is 431
 
 # ---- the log -------------------------------------------------------------------------------
-get /v1/chat/completions -H "$json" -d "${hello%?},\"max_tokens\":2,\"ignore_eos\":true,\"user\":\"me\",\"metadata\":{\"job\":\"7\"}}"
+get /v1/chat/completions -H "$json" -d "${hello%?},\"max_tokens\":2,\"ignore_eos\":true,\"user\":\"me\",\"safety_identifier\":\"it\",\"metadata\":{\"job\":\"7\"}}"
 line=$(grep '"user":"me"' "$dir/serve.err")
 last=log out=$line
 check "one line for it" same "$(grep -c '"user":"me"' "$dir/serve.err")" 1
 check "with the counts" out_has '"completion_tokens":2'
+check "and both names of who asks" out_has '"user":"me","safety_identifier":"it"'
 check "and the metadata" out_has '"metadata":{"job":"7"}'
 check "and no text of anybody's" same "$(grep -c Hello "$dir/serve.err")" 0
 
