@@ -133,11 +133,11 @@ static const gm_arggroup groups[] = {
 
 /* ---- the log ----------------------------------------------------------------------------- */
 
-/* One write a line, so that lines of several threads never mix. */
+_Static_assert(GM_SERVER_LINE_MAX < GM_LINE_MAX, "no line of the log is cut");
 static void log_line(void *ctx, const char *line)
 {
     (void)ctx;
-    fprintf(stderr, "%s\n", line);
+    gm_say_line("%s", line);
 }
 
 /* ---- the life of a server ---------------------------------------------------------------- */
@@ -265,6 +265,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     if (code == GM_EXIT_OK) code = check_listen(self, &o->listen);
     if (code != GM_EXIT_OK) return code;
     gm_interrupt_hand();
+    gm_say_at_once(); /* nobody's answer waits for who reads the log */
     const gm_server_opts so = server_opts(o);
     if (gm_server_open(&server, &so, &err) != GM_OK) return gm_say_failed("%s", err.msg);
     if (gm_server_is_public(server))

@@ -6,8 +6,12 @@
 #include "output.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +22,56 @@
 
 /* ---- standard error -------------------------------------------------------------------- */
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool at_once;
+static unsigned long n_dropped; /* lines, under the lock */
+
+/* A pipe that can be written to takes PIPE_BUF bytes without a wait, and so does a socket. To make
+ * the file itself one that never waits would do so for everybody else who has it. */
+_Static_assert(GM_LINE_MAX <= PIPE_BUF, "a line that a pipe takes as a whole");
+static bool write_at_once(const char *line, size_t n)
+{
+    struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&to, 1, 0) == 1 && to.revents & POLLOUT &&
+           write(STDERR_FILENO, line, n) == (ssize_t)n;
+}
+
+/* What is longer than a line may be is cut. */
+static size_t line_end(char line[GM_LINE_MAX], int len)
+{
+    const size_t n = len < 0 ? 0 : (size_t)len < GM_LINE_MAX - 1 ? (size_t)len : GM_LINE_MAX - 1;
+    line[n] = '\n';
+    return n + 1;
+}
+
+static void put_line(char line[GM_LINE_MAX], int len)
+{
+    char told[GM_LINE_MAX];
+    pthread_mutex_lock(&lock);
+    if (n_dropped) {
+        const int told_len = snprintf(
+            told, sizeof told,
+            "gemmule: note: standard error could not be written to: %lu lines were dropped",
+            n_dropped);
+        if (write_at_once(told, line_end(told, told_len))) n_dropped = 0;
+    }
+    if (n_dropped || !write_at_once(line, line_end(line, len))) n_dropped++;
+    pthread_mutex_unlock(&lock);
+}
+
+void gm_say_at_once(void)
+{
+    atomic_store(&at_once, true);
+}
+
 static void say(const char *prefix, const char *fmt, va_list args)
 {
+    if (atomic_load(&at_once)) {
+        char line[GM_LINE_MAX];
+        const int len = snprintf(line, sizeof line, "%s", prefix);
+        put_line(line, len + vsnprintf(line + len, sizeof line - (size_t)len, fmt, args));
+        return;
+    }
     fputs(prefix, stderr);
     vfprintf(stderr, fmt, args);
     fputc('\n', stderr);
@@ -39,6 +91,14 @@ void gm_say_note(const char *fmt, ...)
     va_list args;
     va_start(args, fmt);
     say("gemmule: note: ", fmt, args);
+    va_end(args);
+}
+
+void gm_say_line(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    say("", fmt, args);
     va_end(args);
 }
 

@@ -30,6 +30,13 @@ void gm_out_flush(void);
 int gm_say_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* "gemmule: note: <sentence>" */
 void gm_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The line as it is. */
+void gm_say_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* From now on none of these waits for whoever reads standard error: a line that cannot be written at
+ * once is dropped, and before the next one that can be there is a note of how many were. Lines have GM_LINE_MAX
+ * bytes at most then, with their end. */
+void gm_say_at_once(void);
+#define GM_LINE_MAX 4096
 /* "name     value", for what -v shows after an answer. */
 void gm_say_fact(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -91,6 +91,17 @@ bool gm_json_put(gm_strbuf *out, json_t *value)
     return rc == 0;
 }
 
+json_t *gm_json_cut(const char *text, size_t n)
+{
+    size_t len = 0;
+    while (n-- && text[len]) {
+        do
+            len++;
+        while ((text[len] & 0xC0) == 0x80);
+    }
+    return json_stringn(text, len);
+}
+
 /* OpenAI's word for a status. */
 static const char *error_type(unsigned status)
 {

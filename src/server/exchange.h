@@ -121,6 +121,8 @@ json_t *gm_error_json(unsigned status, const char *code, const char *param, cons
 /* The HTTP status for a failure of the library. */
 unsigned gm_error_status(gm_status code);
 
+/* A JSON string of the text's first n characters. */
+json_t *gm_json_cut(const char *text, size_t n);
 /* Appends a JSON value, which is freed; false for NULL and a lack of memory. */
 bool gm_json_put(gm_strbuf *out, json_t *value);
 

@@ -9,6 +9,8 @@
 #include "server/generation.h"
 #include "server/state.h"
 
+#define TEXT_MAX 96 /* characters of what a client says: of four such texts 2304 bytes, escaped */
+
 static void put_client(const gm_exchange *x, json_t *line)
 {
     char text[INET6_ADDRSTRLEN] = "";
@@ -42,11 +44,26 @@ static void put_generation(const gm_exchange *x, json_t *line)
     if (t->first_s > 0) json_object_set_new(line, "first_token_ms", json_real(milli(t->first_s)));
     const char *const finish = atomic_load(&x->gone) ? "cancel" : t->finish;
     if (finish) json_object_set_new(line, "finish", json_string(finish));
-    if (a->model) json_object_set_new(line, "asked_model", json_string(a->model));
-    if (a->user) json_object_set_new(line, "user", json_string(a->user));
+    if (a->model) json_object_set_new(line, "asked_model", gm_json_cut(a->model, TEXT_MAX));
+    if (a->user) json_object_set_new(line, "user", gm_json_cut(a->user, TEXT_MAX));
     if (a->safety_identifier)
-        json_object_set_new(line, "safety_identifier", json_string(a->safety_identifier));
+        json_object_set_new(line, "safety_identifier", gm_json_cut(a->safety_identifier, TEXT_MAX));
     if (a->metadata) json_object_set(line, "metadata", (json_t *)a->metadata);
+}
+
+/* The line's text; one that would be too long goes without the metadata, all else has its bounds. */
+static bool render(json_t *line, gm_strbuf *text)
+{
+    json_incref(line);
+    bool ok = gm_json_put(text, line);
+    if (ok && text->len > GM_SERVER_LINE_MAX) {
+        gm_strbuf_clear(text);
+        json_object_set_new(line, "metadata", json_null());
+        json_incref(line);
+        ok = gm_json_put(text, line);
+    }
+    json_decref(line);
+    return ok && text->len <= GM_SERVER_LINE_MAX;
 }
 
 void gm_record_put(const gm_exchange *x, unsigned status, double seconds)
@@ -66,12 +83,12 @@ void gm_record_put(const gm_exchange *x, unsigned status, double seconds)
     json_object_set_new(line, "id", json_string(x->id));
     put_client(x, line);
     json_object_set_new(line, "method", json_string(x->method));
-    json_object_set_new(line, "path", json_string(x->path.p ? x->path.p : ""));
+    json_object_set_new(line, "path", gm_json_cut(x->path.p ? x->path.p : "", TEXT_MAX));
     json_object_set_new(line, "status", json_integer(status));
     json_object_set_new(line, "ms", json_real(milli(seconds)));
     if (x->gen) put_generation(x, line);
     if (x->tally.error[0]) json_object_set_new(line, "error", json_string(x->tally.error));
     gm_strbuf text = {0};
-    if (gm_json_put(&text, line)) s->opts.log(s->opts.log_ctx, text.p);
+    if (render(line, &text)) s->opts.log(s->opts.log_ctx, text.p);
     gm_strbuf_deinit(&text);
 }

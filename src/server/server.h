@@ -17,6 +17,8 @@
 
 #include "gemmule.h"
 
+#define GM_SERVER_LINE_MAX 4095 /* bytes of a line of the log */
+
 typedef struct gm_server gm_server;
 
 typedef struct gm_server_opts {
@@ -29,7 +31,9 @@ typedef struct gm_server_opts {
     double timeout_s;                   /* of one request, from its first byte to its last   */
     double ping_s;            /* a stream that has had nothing for this long gets a comment      */
     const char *monitor_root; /* where sys/ is looked for; NULL: the system's                */
-    void (*log)(void *ctx, const char *line); /* one line without its end; any thread; or NULL */
+    /* One line without its end, of at most GM_SERVER_LINE_MAX bytes; any thread; or NULL. Everybody
+     * waits for it. */
+    void (*log)(void *ctx, const char *line);
     void *log_ctx;
 } gm_server_opts;
 gm_server_opts gm_server_opts_default(void);

@@ -5,10 +5,11 @@
 MODEL=${GEMMULE_MODEL:-models/gemmule-mini.gguf}
 server_pid=
 
-# Starts a server on a free port and waits until it is ready: $port, $url, $server_pid.
+# Starts a server on a free port and waits until it is ready: $port, $url, $server_pid. Its log goes
+# to $serve_log, where that is set.
 serve() { # options...
-    : >"$dir/serve.out"
-    "$G" serve -m "$MODEL" --port 0 "$@" >"$dir/serve.out" 2>"$dir/serve.err" &
+    : >"$dir/serve.out" >"$dir/serve.err"
+    "$G" serve -m "$MODEL" --port 0 "$@" >"$dir/serve.out" 2>"${serve_log:-$dir/serve.err}" &
     server_pid=$!
     local i
     for ((i = 0; i < 600; i++)); do

@@ -205,6 +205,51 @@ static void test_prompts_are_checked_first(void **state)
     gm_server_close(served.server);
 }
 
+static atomic_int n_bounded, n_metadata;
+
+static void check_line(void *ctx, const char *line)
+{
+    (void)ctx;
+    assert_true(strlen(line) <= GM_SERVER_LINE_MAX);
+    const char *const user = strstr(line, "\"user\":\"");
+    if (!user) return;
+    assert_int_equal(strspn(user + 8, "\\u01"), 6 * 96);
+    atomic_fetch_add(&n_bounded, 1);
+    atomic_fetch_add(&n_metadata, strstr(line, "\"metadata\":{\"name\":") != NULL);
+}
+
+/* Whatever a client says, its line in the log is short; what is small of it is all there. */
+static void test_lines_are_bounded(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static char control[6 * N + 1], body[16 * N];
+    char metadata[512], path[800];
+    gm_server_opts o = served_opts();
+    o.log = check_line;
+    served_open(&o);
+    for (int i = 0; i < N; i++)
+        memcpy(control + 6 * i, "\\u0001", 7);
+    memset(metadata, 'm', sizeof metadata - 1);
+    for (int large = 0; large < 2; large++) {
+        int len = snprintf(body, sizeof body,
+                           "{\"prompt\":\"p7\",\"max_tokens\":1,\"model\":\"%s\",\"user\":\"%s\","
+                           "\"metadata\":{\"name\":\"%.*s\"",
+                           control, control, 300, metadata);
+        for (int i = 0; large && i < 15; i++)
+            len += snprintf(body + len, sizeof body - (size_t)len, ",\"m%d\":\"%.*s\"", i, 500,
+                            metadata);
+        snprintf(body + len, sizeof body - (size_t)len, "}}");
+        served_expect("POST", "/v1/completions", body, "HTTP/1.1 200");
+    }
+    memset(path, 'p', sizeof path - 1);
+    path[0] = '/';
+    served_expect("GET", path, "", "HTTP/1.1 404");
+    gm_server_close(served.server);
+    assert_int_equal(atomic_load(&n_bounded), 2);
+    assert_int_equal(atomic_load(&n_metadata), 1);
+}
+
 /* A close in the middle: streams are told, and nothing is left over. */
 static void test_close_in_the_middle(void **state)
 {
@@ -235,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_clients_leave),
         cmocka_unit_test(test_many_answers_leave_room),
         cmocka_unit_test(test_prompts_are_checked_first),
+        cmocka_unit_test(test_lines_are_bounded),
         cmocka_unit_test(test_close_in_the_middle),
     };
     return cmocka_run_group_tests_name("t_server", tests, served_setup, served_teardown);
