@@ -19,6 +19,8 @@
 #include "server/generation.h"
 #include "server/state.h"
 
+#define PARAM_MAX 60 /* characters of a field's name that an error repeats, like its sentence */
+
 void gm_exchange_name(gm_exchange *x, const char *kind)
 {
     uint64_t random[2] = {0};
@@ -133,8 +135,10 @@ static const char *error_code(unsigned status)
 
 json_t *gm_error_json(unsigned status, const char *code, const char *param, const char *message)
 {
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type",
-                     error_type(status), "param", param, "code", code ? code : error_code(status));
+    return json_pack("{s:{s:s, s:s, s:o, s:s?}}", "error", "message", message, "type",
+                     error_type(status), "param",
+                     param ? gm_json_cut(param, PARAM_MAX) : json_null(), "code",
+                     code ? code : error_code(status));
 }
 
 static void reply_error(gm_exchange *x, unsigned status, const char *param, const char *message)

@@ -108,7 +108,7 @@ void gm_exchange_forget_body(gm_exchange *x);
 
 /* ---- replies: each may be called once, by whoever has the exchange --------------------- */
 
-/* An OpenAI error object. param is the field's name, or NULL. */
+/* An OpenAI error object. param is the field's name, of which it has 60 characters, or NULL. */
 void gm_reply_error(gm_exchange *x, unsigned status, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same for a failure of the library. */

@@ -205,6 +205,21 @@ static void test_prompts_are_checked_first(void **state)
     gm_server_close(served.server);
 }
 
+/* Of an unknown field's name an error repeats what its sentence does. */
+static void test_names_are_cut(void **state)
+{
+    (void)state;
+    char name[401], body[500], param[160];
+    for (size_t i = 0; i < sizeof name - 1; i += 2)
+        memcpy(name + i, "\xc3\xa9", 2);
+    name[sizeof name - 1] = '\0';
+    snprintf(body, sizeof body, "{\"prompt\":\"p7\",\"%s\":1}", name);
+    snprintf(param, sizeof param, "\"param\":\"%.120s\"", name);
+    served_open(NULL);
+    served_expect("POST", "/v1/completions", body, param);
+    gm_server_close(served.server);
+}
+
 static atomic_int n_bounded, n_metadata;
 
 static void check_line(void *ctx, const char *line)
@@ -280,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_clients_leave),
         cmocka_unit_test(test_many_answers_leave_room),
         cmocka_unit_test(test_prompts_are_checked_first),
+        cmocka_unit_test(test_names_are_cut),
         cmocka_unit_test(test_lines_are_bounded),
         cmocka_unit_test(test_close_in_the_middle),
     };
