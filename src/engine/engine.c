@@ -42,13 +42,15 @@ static bool has_pages(const gm_engine *e, const gm_request *r)
 }
 
 /* Whoever has a slot, and a reader who has not taken anything for too long, gives it up to those who
- * wait. Its pages stay until somebody needs them, and it goes on when its reader does. */
-static bool set_one_aside(gm_engine *e)
+ * wait. Its pages stay until somebody needs them, and it goes on when its reader does. Of a group, or
+ * of all where that is NULL. */
+static bool set_one_aside(gm_engine *e, const void *group)
 {
     const double since_s = gm_clock_s() - e->patience_s;
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
         gm_request *const r = e->slot[i];
         if (!r || gm_seq_has_room(r) || r->put_s > since_s) continue;
+        if (group && r->group != group) continue;
         leave_slot(e, r);
         r->begun = false;
         r->aside = true;
@@ -73,8 +75,30 @@ static bool take_slot(gm_engine *e, gm_request *r)
     return true;
 }
 
+/* Whether a group has all slots but the one that it leaves to others. */
+static bool has_its_share(const gm_engine *e, const void *group)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->place.n_slots; i++)
+        n += e->slot[i] && e->slot[i]->group == group;
+    return e->place.n_slots > 1 && n + 1 >= e->place.n_slots;
+}
+
+/* Gives r a slot, be it that of a reader who is behind. *full is set where nobody else gets one. */
+static bool seat(gm_engine *e, gm_request *r, bool *full)
+{
+    if (*full) return false;
+    while (has_its_share(e, r->group)) {
+        if (!set_one_aside(e, r->group)) return false;
+    }
+    while (!*full && !take_slot(e, r))
+        *full = !set_one_aside(e, NULL);
+    return !*full;
+}
+
 /* Requests that were cancelled leave the queue; others take free slots in order: nobody is passed by
- * one that needs fewer pages. Those that were set aside do not count until somebody reads them. */
+ * one that needs fewer pages, but those whose group has its share let others pass. Those that were set
+ * aside do not count until somebody reads them. */
 static void admit(gm_engine *e)
 {
     bool full = false;
@@ -82,9 +106,7 @@ static void admit(gm_engine *e)
         gm_request *const r = *at;
         const bool cancelled = atomic_load(&r->cancelled), reads = gm_seq_has_room(r);
         const bool over = cancelled || gm_seq_is_read(r);
-        while (!over && reads && !full && !take_slot(e, r))
-            full = !set_one_aside(e);
-        if (!over && (full || !reads)) {
+        if (!over && !(reads && seat(e, r, &full))) {
             at = &r->next;
             continue;
         }

@@ -176,6 +176,55 @@ static void test_groups_count_once(void **state)
     gm_engine_close(e);
 }
 
+static void set_patience(gm_engine *e, double seconds)
+{
+    pthread_mutex_lock(&e->lock);
+    e->patience_s = seconds;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Takes what comes until the end, for a minute at most; answers how many tokens that were. */
+static uint32_t take_all(gm_request *r)
+{
+    gm_event ev = {0};
+    for (int i = 0; ev.kind != GM_EVENT_END && i < 60000; i += ev.kind == GM_EVENT_NONE) {
+        OK(gm_request_poll(r, &ev, &err));
+        if (ev.kind == GM_EVENT_NONE) usleep(1000);
+    }
+    assert_int_equal(ev.kind, GM_EVENT_END);
+    return ev.n_answer;
+}
+
+/* Answers that belong together leave a slot to others, however many they are and whoever came first;
+ * among themselves those that are read go on, whichever they are. */
+static void test_groups_leave_a_slot(void **state)
+{
+    (void)state;
+    enum { N = 6, SLOTS = 3 };
+    gm_engine *const e = engine_of(SLOTS, 0);
+    gm_request_opts o = request_of(9, 200);
+    gm_request *r[N] = {NULL}, *other = NULL;
+    gm_event ev;
+    set_patience(e, 3600);
+    o.group = &o;
+    for (int i = 0; i < N; i++)
+        OK(gm_request_open(&r[i], e, &o, &err));
+    o.group = NULL;
+    OK(gm_request_open(&other, e, &o, &err));
+    assert_int_equal(take_all(other), 200);
+    for (int i = SLOTS - 1; i < N; i++) { /* nobody has read anything, so they still wait */
+        OK(gm_request_poll(r[i], &ev, &err));
+        assert_int_equal(ev.kind, GM_EVENT_NONE);
+    }
+    gm_request_close(other);
+    set_patience(e, 0);
+    for (int i = N - 1; i >= 0; i--)
+        assert_int_equal(take_all(r[i]), 200);
+    for (int i = 0; i < N; i++)
+        gm_request_close(r[i]);
+    gm_engine_close(e);
+}
+
 /* A check says what opening would, and opens nothing. */
 static void test_check_refuses_the_same(void **state)
 {
@@ -313,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_poll_gives_what_next_gives),
         cmocka_unit_test(test_queue_has_an_end),
         cmocka_unit_test(test_groups_count_once),
+        cmocka_unit_test(test_groups_leave_a_slot),
         cmocka_unit_test(test_check_refuses_the_same),
         cmocka_unit_test(test_unknown_options_are_refused),
         cmocka_unit_test(test_ignore_end),
