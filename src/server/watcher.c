@@ -25,6 +25,7 @@
 #define TAKE_S    5.0   /* a client may take to read why its time was up, or anything in a crowd */
 #define UNREAD_S  60.0  /* a whole reply may lie there and nothing of it be read */
 #define YOUNG_S   1.0   /* a connection is, and is not closed for another one  */
+#define LOOK_S    1.0   /* between two looks at who has left in the middle of a request */
 
 /* ---- one round --------------------------------------------------------------------------- */
 
@@ -74,6 +75,25 @@ static bool is_unread(const gm_watcher *w, gm_exchange *x, double now)
     return atomic_load(&x->whole) && now > x->taken_s + UNREAD_S;
 }
 
+/* Whether all that its client sent has been read, and no more will come. */
+static bool is_at_end(const gm_link *l)
+{
+    char byte;
+    return recv(l->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Where a client's last bytes and its end come at once, libmicrohttpd reads the bytes, is not told of
+ * the end again, and waits for the rest of the request. What has just been read may be a whole request
+ * that is about to be answered, so those that began a moment ago are left alone. */
+static void look_for_leavers(gm_watcher *w, double now)
+{
+    if (now < w->look_at_s) return;
+    w->look_at_s = now + LOOK_S;
+    for (const gm_link *l = w->links; l; l = l->after) {
+        if (!l->busy && now - l->since_s > LOOK_S && is_at_end(l)) shutdown(l->fd, SHUT_RDWR);
+    }
+}
+
 static void look_at_times(gm_watcher *w)
 {
     const double now = gm_clock_s();
@@ -92,6 +112,7 @@ static void look_at_times(gm_watcher *w)
         if (!l->busy && now - l->since_s > (l->reading ? ARRIVAL_S : IDLE_S))
             shutdown(l->fd, SHUT_RDWR);
     }
+    look_for_leavers(w, now);
     thin_crowd(w);
 }
 

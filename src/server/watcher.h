@@ -4,7 +4,8 @@
 
 /* The thread that looks after what nobody else sees: libmicrohttpd does not notice
  * that the client of a suspended connection has left, nor that a request arrives a
- * byte a minute, nor that an answer takes too long. */
+ * byte a minute, nor that its client left in the middle of one, nor that an answer takes
+ * too long. */
 
 #include "server/exchange.h"
 
@@ -29,6 +30,7 @@ typedef struct gm_watcher {
     gm_link *links;         /* every connection     */
     uint32_t n_links;
     double ping_s;
+    double look_at_s; /* when it next looks for those who left in the middle of a request */
     uint32_t crowd;
 } gm_watcher;
 

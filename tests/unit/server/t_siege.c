@@ -409,6 +409,45 @@ static void test_large_bodies(void **state)
     free(body);
 }
 
+/* The server has so many connections, none of which is old enough for its time to be up. */
+static void await_links(uint32_t n)
+{
+    for (int i = 0; links() != n && i < 60000; i++, nap(0.001))
+        age_links(&served.server->watcher, 10);
+    assert_int_equal(links(), n);
+}
+
+/* Clients that send a part of a request and leave at once are noticed, wherever they stopped, and
+ * their bytes do not count any more. Who sends slowly stays. */
+static void test_leavers(void **state)
+{
+    (void)state;
+    enum { N = 20 };
+    static const char *const parts[] = {"POST /v1", "POST /v1/completions HTTP/1.1\r\nHost: loc"};
+    char *const body = large_body(2);
+    const size_t half = strlen(body) / 2;
+    served_open(NULL);
+    const int stays = served_ask_part("POST", "/v1/completions", body, half);
+    for (int i = 0; i < N; i++) {
+        close(served_ask_part("POST", "/v1/completions", body, half));
+        for (int k = 0; k < 2; k++) {
+            const int fd = served_connect();
+            assert_true(send(fd, parts[k], strlen(parts[k]), MSG_NOSIGNAL) > 0);
+            close(fd);
+        }
+    }
+    await_links(1);
+    for (int i = 0; atomic_load(&served.server->n_body) > half && i < 60000; i++)
+        nap(0.001); /* for the reaper */
+    assert_true(atomic_load(&served.server->n_body) <= half);
+    for (size_t at = half, n = strlen(body); at < n;)
+        at += (size_t)send(stays, body + at, n - at, MSG_NOSIGNAL);
+    served_read(stays, "HTTP/1.1 200");
+    close(stays);
+    gm_server_close(served.server);
+    free(body);
+}
+
 /* ---- stopping ---------------------------------------------------------------------------- */
 
 static atomic_int n_read, n_unread, is_closed;
@@ -508,15 +547,11 @@ static void test_half_handshake(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newcomers_stay),
-        cmocka_unit_test(test_connections_follow_files),
-        cmocka_unit_test(test_idle_burst),
-        cmocka_unit_test(test_reader_asleep),
-        cmocka_unit_test(test_reply_unread),
-        cmocka_unit_test(test_large_heads),
-        cmocka_unit_test(test_large_queries),
-        cmocka_unit_test(test_large_bodies),
-        cmocka_unit_test(test_close_waits_for_workers),
+        cmocka_unit_test(test_newcomers_stay), cmocka_unit_test(test_connections_follow_files),
+        cmocka_unit_test(test_idle_burst),     cmocka_unit_test(test_reader_asleep),
+        cmocka_unit_test(test_reply_unread),   cmocka_unit_test(test_large_heads),
+        cmocka_unit_test(test_large_queries),  cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_leavers),        cmocka_unit_test(test_close_waits_for_workers),
         cmocka_unit_test(test_half_handshake),
     };
     return cmocka_run_group_tests_name("t_siege", tests, served_setup, served_teardown);
