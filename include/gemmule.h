@@ -408,7 +408,8 @@ typedef struct gm_event {
  * the same answer comes again. */
 gm_status gm_request_next(gm_request *r, gm_event *ev, gm_err *err);
 
-/* The same without waiting: ev->kind is GM_EVENT_NONE when there is nothing new. */
+/* The same without waiting: ev->kind is GM_EVENT_NONE when there is nothing new, with counts and times
+ * as they are now; prefill_s is 0 then for as long as the request waits for a slot. */
 gm_status gm_request_poll(gm_request *r, gm_event *ev, gm_err *err);
 
 /* Asks the engine to stop this request soon; it then ends with GM_END_CANCEL. Any thread, and from

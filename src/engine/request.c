@@ -114,6 +114,7 @@ gm_status gm_request_poll(gm_request *r, gm_event *ev, gm_err *err)
     pthread_mutex_lock(&r->engine->lock);
     finish_reading(r);
     const gm_status status = take_event(r, ev, err);
+    if (ev->kind == GM_EVENT_NONE) gm_seq_count(r, ev);
     pthread_mutex_unlock(&r->engine->lock);
     return status;
 }

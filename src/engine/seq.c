@@ -157,7 +157,7 @@ gm_status gm_seq_open(gm_request **out, gm_engine *e, const gm_request_opts *opt
     r->engine = e;
     pthread_cond_init(&r->news, NULL);
     const gm_status status = seq_init(r, opts, err);
-    r->open_s = r->start_s = gm_clock_s();
+    r->open_s = gm_clock_s();
     if (status == GM_OK)
         *out = r;
     else
@@ -204,14 +204,15 @@ bool gm_seq_is_read(const gm_request *r)
     return !(r->flags & GM_REQUEST_PROMPT) || r->n_done + 1 >= r->n_prompt;
 }
 
-static void fill_counts(const gm_request *r, gm_event *ev)
+void gm_seq_count(const gm_request *r, gm_event *ev)
 {
     const double now = gm_clock_s();
+    const double start_s = r->start_s > 0 ? r->start_s : now;
     ev->n_prompt = r->n_prompt;
     ev->n_cached = r->n_cached;
     ev->n_answer = r->n_ids - r->n_prompt;
-    ev->queue_s = r->start_s - r->open_s;
-    ev->prefill_s = r->prefilled_s > 0 ? r->prefilled_s - r->start_s : now - r->start_s;
+    ev->queue_s = start_s - r->open_s;
+    ev->prefill_s = (r->prefilled_s > 0 ? r->prefilled_s : now) - start_s;
     ev->decode_s = r->prefilled_s > 0 ? now - r->prefilled_s : 0;
 }
 
@@ -242,7 +243,7 @@ static gm_mail *mail_begin(gm_request *r, int32_t kind, const gm_seq_news *news)
 static void mail_send(gm_request *r, gm_mail *mail, const gm_vocab *v, const gm_seq_news *news)
 {
     fill_candidates(r, mail, news, gm_vocab_len(v));
-    fill_counts(r, &mail->ev);
+    gm_seq_count(r, &mail->ev);
     mail->ev.text = gm_strbuf_str(&mail->text).p;
     mail->ev.len = mail->text.len;
     r->n_put++;
@@ -281,7 +282,7 @@ void gm_seq_end(gm_request *r, int32_t reason)
     r->end = (gm_event){.kind = GM_EVENT_END, .reason = reason};
     r->end.text = gm_strbuf_str(&r->piece).p;
     r->end.len = r->piece.len;
-    fill_counts(r, &r->end);
+    gm_seq_count(r, &r->end);
     gm_seq_tell(r);
 }
 

@@ -85,7 +85,7 @@ struct gm_request {
     gm_stops stops;
     gm_strbuf piece;             /* text of the token at hand                    */
     uint32_t *order;             /* [n_vocab] scratch for candidates, or NULL    */
-    double start_s, prefilled_s; /* taken from the queue; first token drawn */
+    double start_s, prefilled_s; /* taken from the queue; first token drawn; 0: not yet */
     double put_s;                /* the last event                               */
 
     /* mailbox, under the engine's lock */
@@ -146,6 +146,9 @@ void gm_seq_prompt(gm_request *r, const gm_vocab *v, const gm_seq_news *news);
 /* Puts the event of a token into the ring; answers the reason why the answer is over, or 0. The
  * caller holds the lock and has made sure of room. */
 int32_t gm_seq_token(gm_request *r, const gm_vocab *v, const gm_seq_news *news);
+
+/* An event's counts and times, as they are now. Under the lock. */
+void gm_seq_count(const gm_request *r, gm_event *ev);
 
 /* Ends the sequence for that reason; text held back goes with the end. Under the lock. */
 void gm_seq_end(gm_request *r, int32_t reason);

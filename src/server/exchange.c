@@ -45,11 +45,14 @@ void gm_exchange_sleep(gm_exchange *x)
     if (atomic_load(&x->news)) gm_exchange_wake(x);
 }
 
-gm_lateness gm_exchange_lateness(const gm_exchange *x)
+gm_lateness gm_exchange_lateness(const gm_exchange *x, bool begun)
 {
     if (atomic_load(&x->server->stopping))
         return (gm_lateness){MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping"};
-    return (gm_lateness){MHD_HTTP_GATEWAY_TIMEOUT, "the time for this request is up (--timeout)"};
+    return (gm_lateness){MHD_HTTP_GATEWAY_TIMEOUT,
+                         begun
+                             ? "the time for this request is up (--timeout)"
+                             : "the time for this request is up (--timeout): it was never started"};
 }
 
 void gm_exchange_drop(gm_exchange *x)

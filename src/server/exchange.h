@@ -89,12 +89,12 @@ void gm_exchange_name(gm_exchange *x, const char *kind);
 
 /* Something happened: a sleeping connection is resumed. Any thread. */
 void gm_exchange_wake(void *exchange);
-/* What an exchange is answered whose time was up. */
+/* What an exchange is answered whose time was up, before or after its work was begun. */
 typedef struct gm_lateness {
     unsigned status;
     const char *why;
 } gm_lateness;
-gm_lateness gm_exchange_lateness(const gm_exchange *x);
+gm_lateness gm_exchange_lateness(const gm_exchange *x, bool begun);
 
 /* Suspends the connection, unless something happened since `news` was cleared. I/O thread; the
  * caller then returns to libmicrohttpd. */

@@ -308,6 +308,20 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
     }
 }
 
+/* Its time is up: whoever still waits has no event that would say for how long. Answers whether
+ * anything was begun. */
+static bool tally_wait(gm_exchange *x)
+{
+    const gm_generation *const g = x->gen;
+    const gm_choice *const c = &g->choices[g->n_opened - 1];
+    gm_event ev = {0};
+    if (c->tallied.kind != GM_EVENT_NONE) return true;
+    if (gm_request_poll(atomic_load(&c->request), &ev, NULL) != GM_OK) return true;
+    const double queue_s = c->open_s - x->open_s + ev.queue_s;
+    if (queue_s > x->tally.queue_s) x->tally.queue_s = queue_s;
+    return g->n_opened > 1 || ev.prefill_s > 0;
+}
+
 /* Opens the next choice once the one before has left the queue. */
 static void go_on(gm_exchange *x)
 {
@@ -346,7 +360,7 @@ void gm_generation_pump(gm_exchange *x)
     gm_generation *const g = x->gen;
     if (g->finished || x->reply.status) return;
     if (atomic_load(&x->late)) {
-        const gm_lateness l = gm_exchange_lateness(x);
+        const gm_lateness l = gm_exchange_lateness(x, tally_wait(x));
         fail(x, l.status, l.why);
         return;
     }

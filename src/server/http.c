@@ -227,7 +227,7 @@ static void read_body(gm_exchange *x)
 static void work(gm_exchange *x)
 {
     if (atomic_load(&x->gone) || atomic_load(&x->late)) {
-        const gm_lateness l = gm_exchange_lateness(x);
+        const gm_lateness l = gm_exchange_lateness(x, false);
         gm_exchange_forget_body(x);
         gm_reply_error(x, l.status, NULL, "%s", l.why);
     } else {

@@ -215,6 +215,8 @@ static void test_groups_leave_a_slot(void **state)
     for (int i = SLOTS - 1; i < N; i++) { /* nobody has read anything, so they still wait */
         OK(gm_request_poll(r[i], &ev, &err));
         assert_int_equal(ev.kind, GM_EVENT_NONE);
+        assert_int_equal(ev.n_prompt, 9);
+        assert_true(ev.queue_s > 0 && ev.prefill_s == 0);
     }
     gm_request_close(other);
     set_patience(e, 0);

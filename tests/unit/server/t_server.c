@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +63,19 @@ static gm_request *take_slot(void)
     return slow;
 }
 
+static atomic_int n_waited;
+
+/* One whose time ran out in the queue waited there, which its line says. */
+static void note_wait(void *ctx, const char *line)
+{
+    (void)ctx;
+    const char *const queue = strstr(line, "\"queue_ms\":");
+    if (!strstr(line, "never started")) return;
+    assert_non_null(queue);
+    assert_true(strtod(strchr(queue, ':') + 1, NULL) > 0);
+    atomic_fetch_add(&n_waited, 1);
+}
+
 /* A stream that waits gets comments; its time runs out, or it is its turn. */
 static void test_waiting_stream(void **state)
 {
@@ -69,12 +83,14 @@ static void test_waiting_stream(void **state)
     for (int late = 0; late < 2; late++) {
         gm_server_opts o = served_opts();
         if (late) o.timeout_s = 1;
+        o.log = note_wait;
         served_open(&o);
         gm_request *slow = take_slot();
         const int fd = served_ask("POST", "/v1/completions", STREAM);
         served_read(fd, ": keep-alive");
         if (late) {
-            served_read(fd, "the time for this request is up");
+            served_read(fd, "the time for this request is up (--timeout): it was never started");
+            served_expect("POST", "/v1/completions", WHOLE, "it was never started");
         } else {
             gm_request_close(slow);
             slow = NULL;
@@ -83,7 +99,21 @@ static void test_waiting_stream(void **state)
         close(fd);
         gm_request_close(slow);
         gm_server_close(served.server);
+        assert_int_equal(atomic_load(&n_waited), 2 * late);
     }
+}
+
+/* One that was begun is not said to be new. */
+static void test_begun_and_late(void **state)
+{
+    (void)state;
+    gm_server_opts o = served_opts();
+    o.timeout_s = 1;
+    served_open(&o);
+    served_expect("POST", "/v1/completions",
+                  "{\"prompt\":\"p7\",\"n\":128,\"max_tokens\":2000,\"ignore_eos\":true}",
+                  "the time for this request is up (--timeout)\"");
+    gm_server_close(served.server);
 }
 
 #define MANY \
@@ -292,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading),
         cmocka_unit_test(test_waiting_stream),
+        cmocka_unit_test(test_begun_and_late),
         cmocka_unit_test(test_clients_leave),
         cmocka_unit_test(test_many_answers_leave_room),
         cmocka_unit_test(test_prompts_are_checked_first),
