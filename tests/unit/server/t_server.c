@@ -269,7 +269,7 @@ static void test_lines_are_bounded(void **state)
     (void)state;
     enum { N = 3000 };
     static char control[6 * N + 1], body[16 * N];
-    char metadata[512], path[800];
+    char metadata[512] = "", path[800] = "";
     gm_server_opts o = served_opts();
     o.log = check_line;
     served_open(&o);
