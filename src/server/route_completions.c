@@ -42,7 +42,7 @@ static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
 static size_t next_offset(gm_choice *c, gm_str bytes)
 {
     size_t at = c->offset;
-    for (size_t i = 0; i < bytes.len; i++) {
+    for (size_t i = 0; bytes.p && i < bytes.len; i++) {
         c->part[c->n_part++] = bytes.p[i];
         while (c->n_part && gm_utf8_whole(c->part, c->n_part) > 0) {
             uint32_t cp = 0;
