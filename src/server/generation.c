@@ -294,7 +294,8 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
         }
         if (ev.kind == GM_EVENT_NONE) return;
         if (ev.kind == GM_EVENT_END && ev.reason == GM_END_CANCEL) {
-            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping");
+            const gm_lateness l = gm_exchange_lateness(x, true);
+            fail(x, l.status, l.why);
             return;
         }
         tell_first(x, c);
