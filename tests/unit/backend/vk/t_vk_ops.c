@@ -112,6 +112,15 @@ static gm_status open_for_tiles(gm_backend **out, const gm_backend_cfg *cfg, gm_
     return GM_OK;
 }
 
+/* Ends what `other` ops were for. */
+static void end_of(const char *other, uint32_t n_cases, uint32_t n_bad, double worst)
+{
+    ops = &gm_backend_vulkan;
+    print_message("%u %s: worst %.2g\n", n_cases, other, worst);
+    assert_true(n_cases > 0);
+    if (n_bad) fail_msg("%u differences", n_bad);
+}
+
 static void test_tiles(void **state)
 {
     (void)state;
@@ -139,10 +148,7 @@ static void test_tiles(void **state)
         n_bad += check_case(&c, &worst);
         n_cases++;
     }
-    ops = &gm_backend_vulkan;
-    print_message("%u products by tiles: worst %.2g\n", n_cases, worst);
-    assert_true(n_cases > 0);
-    if (n_bad) fail_msg("%u differences", n_bad);
+    end_of("products by tiles", n_cases, n_bad, worst);
 }
 
 /* Products of float16 activations by fragments, as a device with such matrices has them: here each matrix
@@ -179,10 +185,7 @@ static void test_fragments(void **state)
         n_bad += check_case(&c, &worst);
         n_cases++;
     }
-    ops = &gm_backend_vulkan;
-    print_message("%u products and layers by fragments: worst %.2g\n", n_cases, worst);
-    assert_true(n_cases > 0);
-    if (n_bad) fail_msg("%u differences", n_bad);
+    end_of("products and layers by fragments", n_cases, n_bad, worst);
 }
 
 int main(int argc, char **argv)
