@@ -280,21 +280,25 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
        'build/tsan/examples/batch models/gemmule-mini.gguf one two three' \
        $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
-       $(call quoted,scripts/check-commits scripts/check-analysis scripts/coverage) \
+       $(call quoted,scripts/check-commits scripts/check-analysis) 'scripts/coverage $(COVERAGE)' \
        $(foreach t,$(filter-out %/vulkan.sh %/help.sh,$(wildcard tests/cli/*.sh)),'GEMMULE=build/asan/gemmule $(t)') \
-       $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=600 tests/http/soak.sh' \
+       $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=$(SOAK_SECONDS) tests/http/soak.sh' \
        $(foreach t,$(filter-out %/t_vk_memory %/t_vk_shape,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
          'scripts/vulkan-env -v lvp $(t)') \
        $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride $(OPS_STRIDE)' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
-         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows 100000' tests/vk/rdna3.sh \
+         'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows $(DRAW_ROWS)' tests/vk/rdna3.sh \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_faults --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_loss --all' \
          $(foreach t,engine request,'scripts/vulkan-env lvp $(VK_TESTS:%backend/vk=%engine)/t_$(t) vulkan')) \
        $(foreach f,$(FUZZ_NAMES),'scripts/fuzz $(f) $(FUZZ_SECONDS)')
 FUZZ_SECONDS ?= 30
+SOAK_SECONDS ?= 600
+DRAW_ROWS ?= 100000
 # Each so many-th case of the table of ops on lavapipe, whose compiler takes most of the time.
 OPS_STRIDE ?= 1
+# What is measured: all, or host, without the tests that open a Vulkan device.
+COVERAGE ?= all
 VK_TESTS := build/release/tests/unit/backend/vk
 
 quick:
