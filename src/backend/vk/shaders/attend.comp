@@ -80,8 +80,7 @@ void fold()
 void put(uint t, uint row)
 {
     const uint mine = gl_WorkGroupID.x * G * p.head_dim, n_cols = p.n_kv_head * G * p.head_dim;
-    const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-    [[dont_unroll]] for (uint i = lane * 4; i < G * DIM; i += gl_WorkGroupSize.x * 4) {
+    [[dont_unroll]] for (uint i = lane_in_all() * 4; i < G * DIM; i += gl_WorkGroupSize.x * 4) {
         const uint e = t * G + i / DIM, d = i % DIM, at = mine + i / DIM * p.head_dim + d;
         const float sum = WALK == 1 ? whole_sum[e] : part_sum[e];
         vec4 x = vec4(0);
@@ -192,11 +191,16 @@ void turn(Part s, uint pos, bool stores)
     heads_turn(p.t, G + 1, p.head_dim, pos);
     if (!stores) return;
     const uint units = cell_units(p.head_dim), n = cell_words(units);
-    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < 2 * n; i += gl_WorkGroupSize.x) {
-        const uint which = i / n, word = head_word(G + which, i % n, units);
+    [[dont_unroll]] for (uint k = lane_in_all(); k < 2 * n; k += gl_WorkGroupSize.x) {
+        const uint which = k / n, i = k % n, cell = pos % GM_VK_PAGE;
         const uint64_t to = pages[PAGES] + which * values_behind();
-        WU1(to).v[word_at(pos % GM_VK_PAGE, i % n, units)] = word;
-        own[which * OWN + i % n] = word;
+        uint scale;
+        const uint word = head_word(G + which, i, scale);
+        WU1(to).v[word_at(cell, i, units)] = word;
+        own[which * OWN + i] = word;
+        if (!HAS_SCALES || lane_of() != 0) continue;
+        WU1(to).v[scale_at(cell, i / 8, units)] = scale;
+        own[which * OWN + n + i / 8] = scale;
     }
     own_cell = pos - s.base;
     barrier();

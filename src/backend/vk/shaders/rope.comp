@@ -51,6 +51,9 @@ void main()
     const Cells c = Cells(p.tables, p.table_len, p.layer_off, p.flags >> 8 & 1, n_kv);
     const uint64_t to = cells_of(c, step_row.slot, step_row.pos, which - 1, head, len);
     const uint units = cell_units(len), cell = step_row.pos % GM_VK_PAGE;
-    for (uint i = gl_LocalInvocationIndex; i < cell_words(units); i += gl_WorkGroupSize.x)
-        WU1(to).v[word_at(cell, i, units)] = head_word(0, i, units);
+    [[dont_unroll]] for (uint i = lane_in_all(); i < cell_words(units); i += gl_WorkGroupSize.x) {
+        uint scale;
+        WU1(to).v[word_at(cell, i, units)] = head_word(0, i, scale);
+        if (HAS_SCALES && lane_of() == 0) WU1(to).v[scale_at(cell, i / 8, units)] = scale;
+    }
 }

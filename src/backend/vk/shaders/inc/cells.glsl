@@ -8,6 +8,7 @@
 layout(constant_id = ID_KV) const uint KV = 1;
 #define KV_F32 0
 #define KV_F16 1
+const bool HAS_SCALES = KV != KV_F32 && KV != KV_F16;
 
 uint cell_units(uint head_dim)
 {
@@ -58,6 +59,15 @@ CellRaw cell_fetch(uint64_t base, uint cell, uint unit, uint units)
     return raw;
 }
 
+// Byte j of a word of signed ones, by a subtraction: a device adds many times faster than it
+// converts.
+float byte_value(uint word, uint j)
+{
+    const uint shifted = bitfieldExtract(word ^ 0x80808080u, int(j) * 8, 8);
+    precise const float x = uintBitsToFloat(0x4b000000u | shifted) - 8388736.0; // 2^23 + 128
+    return x;
+}
+
 void cell_values(CellRaw raw, out float x[8])
 {
     [[unroll]] for (int j = 0; j < 4; j++) {
@@ -70,8 +80,8 @@ void cell_values(CellRaw raw, out float x[8])
             x[2 * j + 1] = h.y;
         } else {
             const float scale = uintBitsToFloat(raw.a.z);
-            x[j] = float(bitfieldExtract(int(raw.a.x), j * 8, 8)) * scale;
-            x[j + 4] = float(bitfieldExtract(int(raw.a.y), j * 8, 8)) * scale;
+            x[j] = byte_value(raw.a.x, j) * scale;
+            x[j + 4] = byte_value(raw.a.y, j) * scale;
         }
     }
 }

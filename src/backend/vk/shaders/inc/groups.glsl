@@ -12,6 +12,12 @@ uint group_of()
     return gl_SubgroupID * (gl_SubgroupSize >> 3) + (gl_SubgroupInvocationID >> 3);
 }
 
+// Of all lanes of the workgroup, those of a group side by side.
+uint lane_in_all()
+{
+    return group_of() * 8 + lane_of();
+}
+
 uint groups()
 {
     return gl_WorkGroupSize.x >> 3;

@@ -85,33 +85,34 @@ void heads_turn(gm_vk_turn t, uint n, uint len, uint pos)
     barrier();
 }
 
-// Words of a cell that has so many units: as q8_0 the scales are the last.
+// Words of a cell's values, which has so many units; as q8_0 its scales are behind them.
 uint cell_words(uint units)
 {
-    return KV == KV_F32 ? units * 8 : KV == KV_F16 ? units * 4 : units * 2 + units / 4;
+    return KV == KV_F32 ? units * 8 : KV == KV_F16 ? units * 4 : units * 2;
 }
 
-// Word i of head h as a cell.
-uint head_word(uint h, uint i, uint units)
+// Word i of head h as a cell, and as q8_0 the scale of its block, of which eight neighbouring lanes
+// have the eight words: all of them must be here.
+uint head_word(uint h, uint i, out uint scale)
 {
     const uint first = h * DIM;
+    scale = 0;
     if (KV == KV_F32) return floatBitsToUint(HEAD(first + i));
     if (KV == KV_F16)
         return gm_half(HEAD(first + 2 * i)) | gm_half(HEAD(first + 2 * i + 1)) << 16;
-    const bool is_code = i < units * 2; // four of them, of eight words of a block
-    const uint block = is_code ? i / 8 : i - units * 2;
-    uint m = 0;
-    [[dont_unroll]] for (uint j = 0; j < 32; j++)
-        m = magnitude(m, HEAD(first + block * 32 + j));
-    const vec2 scale = quantise_scales(uintBitsToFloat(m));
-    if (!is_code) return floatBitsToUint(unpackHalf2x16(gm_half(scale.x)).x);
-    return quantise_word(quantise_round(heads[first / 4 + i], scale.y));
+    const vec4 x = heads[first / 4 + i];
+    const vec2 scales = quantise_scales(block_largest(x));
+    scale = floatBitsToUint(unpackHalf2x16(gm_half(scales.x)).x);
+    return quantise_word(quantise_round(x, scales.y));
 }
 
-// Where word i of a cell of the 32 lies, in words from their beginning.
+// Where word i of a cell of the 32 lies, in words from their beginning, and scale i.
 uint word_at(uint cell, uint i, uint units)
 {
-    const uint codes = units * 2;
-    if (KV == KV_F32 || KV == KV_F16) return cell * cell_words(units) + i;
-    return i < codes ? cell * codes + i : GM_VK_PAGE * codes + cell * units / 4 + i - codes;
+    return cell * cell_words(units) + i;
+}
+
+uint scale_at(uint cell, uint i, uint units)
+{
+    return GM_VK_PAGE * cell_words(units) + cell * units / 4 + i;
 }
