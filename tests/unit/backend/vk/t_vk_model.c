@@ -165,6 +165,8 @@ static void test_exact(void **state)
 
 static bool fragments; /* as a device with such matrices has them, by hand here */
 static uint32_t n_slots = SLOTS;
+static gm_qtype kv_type = GM_QTYPE_F16;
+static uint32_t table_len = 4;
 
 typedef struct device {
     gm_backend *be;
@@ -178,15 +180,15 @@ static void device_open(device *d, const scene *s, uint32_t rows)
     const gm_backend_ops *const ops = &gm_backend_vulkan;
     const gm_config *const c = &s->model->config;
     gm_err err = {0};
-    const gm_kv_desc desc = {.type = GM_QTYPE_F16,
+    const gm_kv_desc desc = {.type = kv_type,
                              .n_layer = c->n_layer,
                              .layer_class = c->layer_class,
                              .n_kv_head = c->n_kv_head,
                              .head_dim = c->head_dim,
                              .n_vocab = s->n_vocab,
                              .n_slots = n_slots,
-                             .n_pages = {4 * SLOTS, 4 * SLOTS},
-                             .table_len = 4};
+                             .n_pages = {table_len * SLOTS, table_len * SLOTS},
+                             .table_len = table_len};
     *d = (device){0};
     if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK) fail_msg("%s", err.msg);
     d->be->tuning.fragments = fragments;
@@ -251,8 +253,10 @@ static void test_steps_cost_nothing(void **state)
     assert_int_equal(after.pipelines, before.pipelines);
     assert_int_equal(after.recordings, before.recordings);
     assert_int_equal(after.submits, before.submits + 20);
-    assert_int_equal(after.dispatches, before.dispatches + 20 * d.ex->n_dispatches);
-    assert_int_equal(after.barriers, before.barriers + 20 * d.ex->n_barriers);
+    assert_int_equal(after.dispatches,
+                     before.dispatches + 20 * d.ex->tape[GM_VK_ROWS_APART].n_dispatches);
+    assert_int_equal(after.barriers,
+                     before.barriers + 20 * d.ex->tape[GM_VK_ROWS_APART].n_barriers);
     assert_memory_equal(after.held, before.held, sizeof after.held);
     assert_int_equal(after.bytes_down, before.bytes_down + 20 * sizeof(struct gm_vk_answer));
     assert_true(after.bytes_up > before.bytes_up && after.bytes_up < before.bytes_up + 20 * 2048);
@@ -327,6 +331,100 @@ static void test_slots(void **state)
     gm_model_close(s.model);
 }
 
+static void lower_more(device *d, const scene *s, uint32_t rows, gm_exec **out)
+{
+    gm_err err = {0};
+    if (gm_backend_vulkan.lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, out,
+                                &err) != GM_OK)
+        fail_msg("%s", err.msg);
+}
+
+/* A slot's row at pos, which draws. */
+static void put_row(gm_step *step, const scene *s, uint32_t slot, uint32_t pos)
+{
+    const gm_step_row row = {.kind = GM_ROW_ID,
+                             .src = (uint32_t)s->ids[(slot * 31 + pos) % LONG],
+                             .slot = slot,
+                             .pos = pos,
+                             .first = {pos > 200 ? pos - 200 : 0, 0},
+                             .last = {pos, pos}};
+    gm_step_put_out(step, &(gm_step_out){step->n_rows, GM_WANT_DRAW, 0, GM_NO_MASK});
+    gm_step_put_row(step, &row);
+}
+
+/* The slot's first n tokens. */
+static void fill_slot(const device *d, gm_step *step, const scene *s, uint32_t slot, uint32_t n)
+{
+    const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
+    gm_result_out drawn[64];
+    for (uint32_t pos = 0; pos < n;) {
+        gm_step_clear(step);
+        if (pos == 0) gm_step_put_set(step, slot, &greedy, NULL, 0);
+        for (uint32_t i = 0; pos == 0 && i < 2 * table_len; i++) {
+            const uint32_t page = i / 2;
+            gm_step_put_edit(step, &(gm_page_edit){slot, i % 2, page, slot * table_len + page});
+        }
+        for (uint32_t i = 0; i < 64 && pos < n; i++)
+            put_row(step, s, slot, pos++);
+        draw_all(d, step, drawn);
+    }
+}
+
+/* Rows of one, three and five splits: each of a slot of its own, whose splits are shared by
+ * workgroups or folded by one; with another row of its slot, whose heads are stored before; and
+ * alone. All have the same bits. */
+static void check_apart(const scene *s)
+{
+    static const uint32_t n[SLOTS] = {100, 300, 600};
+    device d, many, one;
+    gm_err err = {0};
+    gm_step *step = NULL;
+    gm_result_out apart[4], other[4];
+    const gm_step_limits limits = {.rows = 64, .outs = 64, .edits = 2 * table_len, .sets = 1};
+    assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
+    device_open(&d, s, 4);
+    many = one = d;
+    lower_more(&d, s, 64, &many.ex);
+    lower_more(&d, s, 1, &one.ex);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        fill_slot(&many, step, s, i, n[i]);
+    gm_step_clear(step);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        put_row(step, s, i, n[i]);
+    const gm_device_counts before = d.be->dev.count;
+    draw_all(&d, step, apart);
+    assert_int_equal(d.be->dev.count.dispatches - before.dispatches,
+                     d.ex->tape[GM_VK_ROWS_APART].n_dispatches);
+    for (uint32_t i = 0; i < 2 * SLOTS; i++) {
+        gm_step_clear(step);
+        put_row(step, s, i / 2, n[i / 2]);
+        if (i % 2) put_row(step, s, i / 2, n[i / 2] + 1);
+        draw_all(i % 2 ? &d : &one, step, other);
+        assert_int_equal(other[0].token, apart[i / 2].token);
+        assert_memory_equal(&other[0].logprob, &apart[i / 2].logprob, sizeof(float));
+    }
+    gm_backend_vulkan.drop(many.ex);
+    gm_backend_vulkan.drop(one.ex);
+    gm_step_free(step);
+    device_close(&d);
+}
+
+static void test_apart(void **state)
+{
+    (void)state;
+    static const gm_qtype types[] = {GM_QTYPE_F16, GM_QTYPE_Q8_0};
+    scene s;
+    scene_open(&s, "q4_0");
+    table_len = 20;
+    for (size_t i = 0; i < 2; i++) {
+        kv_type = types[i];
+        check_apart(&s);
+    }
+    kv_type = GM_QTYPE_F16;
+    table_len = 4;
+    gm_model_close(s.model);
+}
+
 /* ---- steps in pieces ------------------------------------------------------------------------- */
 
 enum { PIECE_ROWS = 16 };
@@ -361,21 +459,13 @@ static void test_cuts(void **state)
     }
 }
 
-static void lower_more(device *d, const scene *s, uint32_t rows, gm_exec **out)
-{
-    gm_err err = {0};
-    if (gm_backend_vulkan.lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, out,
-                                &err) != GM_OK)
-        fail_msg("%s", err.msg);
-}
-
 /* The device's exec once more, in as many pieces as it has products. */
 static void lower_in_pieces(device *d, const scene *s)
 {
     gm_backend_vulkan.drop(d->ex);
     d->be->piece_work = 1;
     lower_more(d, s, PIECE_ROWS, &d->ex);
-    assert_true(d->ex->n_pieces >= 4 * s->model->config.n_layer);
+    assert_true(d->ex->tape[GM_VK_ANY_ROWS].n_pieces >= 4 * s->model->config.n_layer);
 }
 
 /* A prompt of which the last row draws; then the token after that one. */
@@ -441,7 +531,7 @@ static void test_pieces(void **state)
     put_turn(step[0], step[1], &s);
     assert_int_equal(turn(&d, NULL, step, false, want), 2);
     lower_in_pieces(&d, &s);
-    const uint32_t n = d.ex->n_pieces, third = (n + n / 3 - 1) / (n / 3);
+    const uint32_t n = d.ex->tape[GM_VK_ANY_ROWS].n_pieces, third = (n + n / 3 - 1) / (n / 3);
     const struct {
         double row_us;
         uint64_t submits;
@@ -451,7 +541,8 @@ static void test_pieces(void **state)
         print_message("%u pieces in %u submits\n", n, (uint32_t)cases[i % 4].submits);
         d.ex->row_us = cases[i % 4].row_us;
         assert_int_equal(turn(&d, NULL, step, i < 4, got), cases[i % 4].submits + 1);
-        assert_int_equal(d.be->dev.count.dispatches, before.dispatches + 2 * d.ex->n_dispatches);
+        assert_int_equal(d.be->dev.count.dispatches - before.dispatches,
+                         d.ex->tape[0].n_dispatches + d.ex->tape[1].n_dispatches);
         assert_int_equal(d.be->dev.count.recordings, before.recordings);
         assert_same_turn(got, want);
     }
@@ -530,13 +621,13 @@ static void test_execs_share(void **state)
 }
 
 /* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
-static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
+static void check_list(const scene *s, gm_vk_kind kind, uint32_t rows, uint32_t n_a_layer)
 {
     device d;
     gm_err err = {0};
     gm_vk_list list = {0};
     device_open(&d, s, rows);
-    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, kind, 0, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     uint32_t n_barriers = 0;
     for (size_t i = 0; i < list.n; i++) {
@@ -560,9 +651,11 @@ static void test_barriers(void **state)
     (void)state;
     scene s;
     scene_open(&s, "q4_0");
-    check_list(&s, 1, 5);
-    check_list(&s, 2, 6);
-    check_list(&s, 16, 8);
+    check_list(&s, GM_VK_ROWS_APART, 1, 5);
+    check_list(&s, GM_VK_ROWS_APART, 2, 5);
+    check_list(&s, GM_VK_ANY_ROWS, 2, 6);
+    check_list(&s, GM_VK_ROWS_APART, 16, 7);
+    check_list(&s, GM_VK_ANY_ROWS, 16, 8);
     gm_model_close(s.model);
 }
 
@@ -573,7 +666,7 @@ static size_t count_fragments(const scene *s, uint32_t rows)
     gm_vk_list list = {0};
     size_t n = 0;
     device_open(&d, s, rows);
-    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, GM_VK_ROWS_APART, 0, &list, &err), GM_OK);
     for (size_t i = 0; i < list.n; i++)
         n += strcmp(d.be->pipes.at[list.at[i].pipe].shader->pipeline, "matmul_fragment") == 0;
     gm_vk_list_deinit(&list);
@@ -587,8 +680,9 @@ static void test_fragments(void **state)
     scene s;
     scene_open(&s, "q4_0");
     fragments = true;
-    check_list(&s, 1, 5);
-    check_list(&s, 16, 8);
+    check_list(&s, GM_VK_ROWS_APART, 1, 5);
+    check_list(&s, GM_VK_ROWS_APART, 16, 7);
+    check_list(&s, GM_VK_ANY_ROWS, 16, 8);
     test_slots(state);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;
     assert_int_equal(count_fragments(&s, 1), n_products);
@@ -681,6 +775,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_fragments),
+        cmocka_unit_test(test_apart),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }
