@@ -11,10 +11,11 @@
 #define MANY_ROWS 16384u
 
 /* Tiles of rows and at most so many of columns, chunks of weights and units of columns on their way,
- * subgroups with rows and with runs of their own. */
+ * subgroups with rows and with runs of their own, and whether they keep step: then what one of them
+ * reads of the columns is in the first cache for the others. */
 typedef struct shape {
     uint32_t columns; /* for which it is the usual one, at most; the last takes any number */
-    uint8_t tm, tn, chunks, units, wm, wk;
+    uint8_t tm, tn, chunks, units, wm, wk, step;
 } shape;
 
 typedef struct shapes {
@@ -25,27 +26,33 @@ typedef struct shapes {
 #define ANY UINT32_MAX
 
 static const shape whole[] = {
-    {8, 1, 1, 2, 8, 4, 1}, {ANY, 2, 8, 1, 2, 4, 1}, {0, 1, 8, 3, 4, 4, 1},
-    {0, 2, 4, 1, 1, 4, 1}, {0, 2, 4, 1, 4, 4, 1},   {0, 1, 8, 2, 1, 2, 1},
+    {8, 1, 1, 2, 8, 4, 1, 0}, {ANY, 2, 8, 1, 2, 4, 1, 0}, {0, 1, 8, 3, 4, 4, 1, 0},
+    {0, 2, 4, 1, 1, 4, 1, 0}, {0, 2, 4, 1, 4, 4, 1, 0},   {0, 1, 8, 2, 1, 2, 1, 0},
+    {0, 2, 8, 1, 2, 4, 1, 1}, {0, 1, 8, 2, 1, 8, 1, 1},   {0, 2, 4, 1, 1, 8, 1, 1},
 };
 static const shape cut[] = {
-    {8, 1, 1, 2, 8, 1, RUNS},   {16, 1, 2, 2, 4, 1, RUNS}, {32, 1, 4, 2, 1, 1, RUNS},
-    {ANY, 2, 8, 1, 1, 1, RUNS}, {0, 2, 4, 2, 2, 1, RUNS},  {0, 2, 4, 1, 2, 1, RUNS},
-    {0, 1, 4, 2, 2, 1, RUNS},   {0, 1, 4, 3, 4, 1, RUNS},
+    {8, 1, 1, 2, 8, 1, RUNS, 0},   {16, 1, 2, 2, 4, 1, RUNS, 0}, {32, 1, 4, 2, 1, 1, RUNS, 0},
+    {ANY, 2, 8, 1, 1, 1, RUNS, 0}, {0, 2, 4, 2, 2, 1, RUNS, 0},  {0, 2, 4, 1, 2, 1, RUNS, 0},
+    {0, 1, 4, 2, 2, 1, RUNS, 0},   {0, 1, 4, 3, 4, 1, RUNS, 0},  {0, 2, 8, 1, 1, 2, RUNS, 1},
+    {0, 1, 8, 1, 1, 2, RUNS, 1},   {0, 1, 8, 1, 1, 4, RUNS, 1},  {0, 2, 4, 1, 1, 4, RUNS, 1},
+    {0, 1, 4, 2, 1, 4, RUNS, 1},
 };
 /* 32 results of gate and up are a block, which one workgroup has to have. */
 static const shape whole_gate[] = {
-    {8, 1, 1, 3, 2, 4, 1}, {ANY, 1, 4, 2, 1, 4, 1}, {0, 1, 8, 2, 2, 2, 1},
-    {0, 1, 4, 1, 2, 4, 1}, {0, 2, 8, 1, 1, 2, 1},   {0, 1, 8, 2, 4, 4, 1},
+    {8, 1, 1, 3, 2, 4, 1, 0},  {ANY, 1, 4, 2, 1, 4, 1, 0}, {0, 1, 8, 2, 2, 2, 1, 0},
+    {0, 1, 4, 1, 2, 4, 1, 0},  {0, 2, 8, 1, 1, 2, 1, 0},   {0, 1, 8, 2, 4, 4, 1, 0},
+    {0, 1, 4, 2, 1, 4, 1, 1},  {0, 1, 4, 2, 1, 8, 1, 1},   {0, 1, 4, 1, 1, 8, 1, 1},
+    {0, 1, 8, 1, 1, 4, 1, 1},  {0, 1, 8, 1, 1, 8, 1, 1},   {0, 1, 8, 2, 1, 4, 1, 1},
+    {0, 1, 4, 2, 1, 16, 1, 1},
 };
 static const shape cut_gate[] = {
-    {16, 1, 2, 2, 1, 2, RUNS}, {ANY, 1, 4, 1, 1, 2, RUNS}, {0, 1, 8, 1, 1, 2, RUNS}};
+    {16, 1, 2, 2, 1, 2, RUNS, 0}, {ANY, 1, 4, 1, 1, 2, RUNS, 0}, {0, 1, 8, 1, 1, 2, RUNS, 0}};
 /* The last workgroup does the norms: it has lanes enough to hold a row. */
 static const shape normed[] = {
-    {ANY, 1, 1, 3, 12, 4, RUNS}, {0, 1, 1, 2, 8, 4, RUNS}, {0, 1, 1, 2, 4, 4, RUNS}};
-static const shape short_prompt[] = {{ANY, 2, 8, 2, 0, 1, 8}};
-static const shape prompt[] = {{ANY, 2, 8, 2, 0, 2, 2}};
-static const shape gated_prompt[] = {{ANY, 1, 8, 2, 0, 4, 1}};
+    {ANY, 1, 1, 3, 12, 4, RUNS, 0}, {0, 1, 1, 2, 8, 4, RUNS, 0}, {0, 1, 1, 2, 4, 4, RUNS, 0}};
+static const shape short_prompt[] = {{ANY, 2, 8, 2, 0, 1, 8, 0}};
+static const shape prompt[] = {{ANY, 2, 8, 2, 0, 2, 2, 0}};
+static const shape gated_prompt[] = {{ANY, 1, 8, 2, 0, 4, 1, 0}};
 
 #define SHAPES(table)                          \
     (shapes)                                   \
@@ -89,11 +96,12 @@ bool gm_vk_cut_fragments(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t
     while (i == 0 && all.at[at].columns < p->columns)
         at++;
     const shape s = all.at[at];
+    if (s.step && p->columns <= GM_VK_COLUMNS) return false; /* there is little to share */
     const uint32_t lanes = 32u * s.wm * s.wk, tn = tiles_of(p->columns, s.tn);
     *out = (gm_vk_cut){
         .pipeline = t->fragment_mma ? "matmul_fragment_mma" : "matmul_fragment",
         .spec = {lanes, t->subgroup, s.tm, tn, p->after, s.chunks, s.units, s.wm, s.wk,
-                 p->n_normed ? (p->n_normed + 4 * lanes - 1) / (4 * lanes) : 1},
+                 p->n_normed ? (p->n_normed + 4 * lanes - 1) / (4 * lanes) : 1, s.step},
         .rows = 16u * s.tm * s.wm,
         .columns = tn * GM_VK_COLUMNS,
     };

@@ -1,7 +1,7 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
 // Products of quantised weights with activations of float16, by matrices whose fragments lanes load
-// for themselves: nothing is staged, and nobody waits for anybody before the end.
+// for themselves: nothing is staged, and nobody waits for anybody before the end (but with STEP).
 //
 // Which of a row's values come in which order does not matter as long as both sides agree. So lane
 // 4 g + t has block t of four, of rows g and g + 8 and of column g (inc/half_mma.glsl): scales are
@@ -31,6 +31,8 @@ layout(constant_id = ID_U) const uint U = 1;   // chunks of weights on their way
 layout(constant_id = ID_AHEAD) const uint AHEAD = 0; // units of columns; divides 4 U
 layout(constant_id = ID_WM) const uint WM = 1; // subgroups that have rows of their own
 layout(constant_id = ID_WK) const uint WK = 1; // subgroups that have runs of their own
+layout(constant_id = ID_STEP) const uint STEP = 0; // 1: subgroups keep step, so that columns which
+                                                   // they share are in the first cache
 const uint NT = NM * TM;          // tiles of rows
 const uint OUTS = WM * TM * 16;   // results of a workgroup for each column
 const uint PITCH = NM * OUTS + 4; // of a column of them: no bank conflicts
@@ -204,6 +206,7 @@ void main()
     [[unroll]] for (uint unit = 0; unit < AHEAD; unit++)
         fetch_columns(unit, begin, unit, end);
     [[dont_unroll]] for (uint turn = 0; turn < run; turn += U) {
+        if (STEP == 1) barrier();
         [[unroll]] for (uint u = 0; u < U; u++)
             use(u, begin + turn + u, end);
     }

@@ -112,7 +112,7 @@ static void test_tiles(void **state)
 }
 
 /* The constants of matmul_fragment, in the manifest's order. */
-enum { LANES, SUBGROUP, TM, TN, AFTER, CHUNKS, UNITS, WM, WK };
+enum { LANES, SUBGROUP, TM, TN, AFTER, CHUNKS, UNITS, WM, WK, ROUNDS, STEP };
 
 /* Answers in how many runs it is summed. */
 static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
@@ -122,6 +122,7 @@ static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
     assert_int_equal(s[AFTER], cut->apart ? 0 : p->after);
     assert_int_equal(s[LANES], 32 * s[WM] * s[WK]);
     assert_true(s[LANES] <= 512);
+    if (s[STEP]) assert_true(s[WM] > 1); /* or there is nothing to share */
     assert_int_equal(cut->rows, 16 * s[TM] * s[WM]);
     assert_int_equal(cut->columns, 8 * s[TN]);
     assert_true(cut->columns < 2 * p->columns || cut->columns == 8);
