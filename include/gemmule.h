@@ -363,8 +363,9 @@ typedef struct gm_request_opts {
      * calls, and everybody waits for it: set a flag, wake somebody, call nothing of this library. */
     void (*wake)(void *ctx);
     void *wake_ctx;
-    /* Requests with the same pointer count as one to the queue, and leave others one of the slots, if
-     * there are two; NULL: it is alone. */
+    /* Requests with the same pointer, which is not NULL, count as one to the queue. They have half of the
+     * slots at most; together with those of other pointers they leave one, if there are two; and where
+     * one of them runs, more begin when nobody else waits. NULL: it is alone. */
     const void *group;
 } gm_request_opts;
 /* The model file's own sampling defaults where it has them, else Gemma's 1.0 / 64 / 0.95; seed 0. */

@@ -41,20 +41,39 @@ static bool has_pages(const gm_engine *e, const gm_request *r)
     return true;
 }
 
-/* Whoever has a slot, and a reader who has not taken anything for too long, gives it up to those who
- * wait. Its pages stay until somebody needs them, and it goes on when its reader does. Of a group, or
- * of all where that is NULL. */
-static bool set_one_aside(gm_engine *e, const void *group)
+/* Whose answers a bound on slots counts, seen from one of them. */
+enum scope {
+    OF_REQUEST, /* those of the same request                */
+    OF_SEVERAL, /* those of all requests for several answers */
+    OF_ALL,
+};
+
+static bool is_within(const gm_request *s, const gm_request *r, enum scope scope)
+{
+    return scope == OF_ALL || (scope == OF_REQUEST ? s->group == r->group : s->group != s);
+}
+
+static uint32_t slots_within(const gm_engine *e, const gm_request *r, enum scope scope)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->place.n_slots; i++)
+        n += e->slot[i] && is_within(e->slot[i], r, scope);
+    return n;
+}
+
+/* Whoever has a slot, and a reader who has not taken anything for too long, gives it up to r, which
+ * waits. Its pages stay until somebody needs them, and it goes on when its reader does. */
+static bool set_one_aside(gm_engine *e, const gm_request *r, enum scope scope)
 {
     const double since_s = gm_clock_s() - e->patience_s;
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
-        gm_request *const r = e->slot[i];
-        if (!r || gm_seq_has_room(r) || r->put_s > since_s) continue;
-        if (group && r->group != group) continue;
-        leave_slot(e, r);
-        r->begun = false;
-        r->aside = true;
-        gm_queue_put(&e->queue, r);
+        gm_request *const s = e->slot[i];
+        if (!s || gm_seq_has_room(s) || s->put_s > since_s) continue;
+        if (!is_within(s, r, scope)) continue;
+        leave_slot(e, s);
+        s->begun = false;
+        s->aside = true;
+        gm_queue_put(&e->queue, s);
         return true;
     }
     return false;
@@ -75,38 +94,43 @@ static bool take_slot(gm_engine *e, gm_request *r)
     return true;
 }
 
-/* Whether a group has all slots but the one that it leaves to others. */
-static bool has_its_share(const gm_engine *e, const void *group)
+/* Whether r, of a request for several answers, may have one more slot: a request has half of them at
+ * most, and all such requests together leave one. */
+static bool has_a_share(gm_engine *e, const gm_request *r)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->place.n_slots; i++)
-        n += e->slot[i] && e->slot[i]->group == group;
-    return e->place.n_slots > 1 && n + 1 >= e->place.n_slots;
+    const uint32_t n = e->place.n_slots;
+    const uint32_t most[] = {[OF_REQUEST] = (n + 1) / 2, [OF_SEVERAL] = n > 1 ? n - 1 : 1};
+    for (enum scope scope = OF_REQUEST; scope <= OF_SEVERAL; scope++) {
+        while (slots_within(e, r, scope) >= most[scope]) {
+            if (!set_one_aside(e, r, scope)) return false;
+        }
+    }
+    return true;
 }
 
 /* Gives r a slot, be it that of a reader who is behind. *full is set where nobody else gets one. */
 static bool seat(gm_engine *e, gm_request *r, bool *full)
 {
-    if (*full) return false;
-    while (has_its_share(e, r->group)) {
-        if (!set_one_aside(e, r->group)) return false;
-    }
+    if (*full || (r->group != r && !has_a_share(e, r))) return false;
     while (!*full && !take_slot(e, r))
-        *full = !set_one_aside(e, NULL);
+        *full = !set_one_aside(e, r, OF_ALL);
     return !*full;
 }
 
 /* Requests that were cancelled leave the queue; others take free slots in order: nobody is passed by
- * one that needs fewer pages, but those whose group has its share let others pass. Those that were set
- * aside do not count until somebody reads them. */
-static void admit(gm_engine *e)
+ * one that needs fewer pages, but those whose share is used up let others pass. Those that were set
+ * aside do not count until somebody reads them. This is for those of whose request nothing runs, or,
+ * where `more` is true, for the others. Answers whether one of them still waits. */
+static bool admit(gm_engine *e, bool more)
 {
-    bool full = false;
+    bool full = false, waits = false;
     for (gm_request **at = &e->queue; *at;) {
         gm_request *const r = *at;
         const bool cancelled = atomic_load(&r->cancelled), reads = gm_seq_has_room(r);
         const bool over = cancelled || gm_seq_is_read(r);
-        if (!over && !(reads && seat(e, r, &full))) {
+        const bool turn = reads && more == (r->group != r && slots_within(e, r, OF_REQUEST) > 0);
+        if (!over && !(turn && seat(e, r, &full))) {
+            waits = waits || turn;
             at = &r->next;
             continue;
         }
@@ -117,6 +141,7 @@ static void admit(gm_engine *e)
         gm_seq_end(r, cancelled ? GM_END_CANCEL : GM_END_LENGTH);
         let_go(e, r);
     }
+    return waits;
 }
 
 /* Clients -> sequences. */
@@ -129,7 +154,7 @@ static void take_requests(gm_engine *e)
         gm_seq_end(r, GM_END_CANCEL);
         let_go(e, r);
     }
-    admit(e);
+    if (!admit(e, false)) admit(e, true);
 }
 
 /* Nothing can go on: waits for news. A cancel may come from a signal handler, which cannot wake

@@ -86,7 +86,7 @@ static gm_request_opts opts_of(gm_exchange *x, uint32_t i)
     o.sampling.seed = g->seed + i % (uint32_t)a->n;
     o.max_tokens = a->max_tokens > 0 ? (uint32_t)a->max_tokens : 0;
     o.flags = g->flags | (i ? GM_REQUEST_ALONG : 0);
-    o.group = g;
+    if (g->n_choices > 1) o.group = g;
     o.ids = prompt->at;
     o.n_ids = prompt->n;
     o.n_top = a->n_top;

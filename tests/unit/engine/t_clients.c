@@ -227,6 +227,98 @@ static void test_groups_leave_a_slot(void **state)
     gm_engine_close(e);
 }
 
+/* Waits until so many hold slots and nobody of them goes on, since nobody reads. */
+static void await_parked(gm_engine *e, uint32_t n)
+{
+    gm_engine_stats s = {.size = sizeof s};
+    for (int i = 0; s.n_parked != n && i < 60000; i++) {
+        usleep(1000);
+        gm_engine_stat(e, &s);
+    }
+    assert_int_equal(s.n_parked, n);
+    assert_int_equal(s.n_running, n);
+}
+
+/* How many of n have an event for whoever would read. */
+static uint32_t begun(gm_request *const *r, int n)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        pthread_mutex_lock(&r[i]->engine->lock);
+        sum += r[i]->n_put > 0;
+        pthread_mutex_unlock(&r[i]->engine->lock);
+    }
+    return sum;
+}
+
+/* However many ask for however many answers: each of them has half of the slots at most, and together
+ * they leave one. */
+static void test_groups_share(void **state)
+{
+    (void)state;
+    enum { GROUPS = 3, N = 6, ALL = GROUPS * N };
+    static const uint32_t cases[][1 + GROUPS] = {
+        /* slots, and how many each group gets of them */
+        {1, 1, 0, 0}, {2, 1, 0, 0}, {3, 2, 0, 0}, {4, 2, 1, 0}, {8, 4, 3, 0},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        gm_engine *const e = engine_of(cases[k][0], 0);
+        gm_request_opts o = request_of(9, 200);
+        gm_request *r[ALL] = {NULL}, *other = NULL;
+        set_patience(e, 3600);
+        for (uint32_t i = 0, sum = 0; i < ALL; i++) {
+            o.group = &r[i / N];
+            OK(gm_request_open(&r[i], e, &o, &err));
+            if (i % N == N - 1) await_parked(e, sum += cases[k][1 + i / N]);
+        }
+        o.group = NULL;
+        OK(gm_request_open(&other, e, &o, &err));
+        if (cases[k][0] > 1) assert_int_equal(take_all(other), 200);
+        for (int g = 0; g < GROUPS; g++)
+            assert_int_equal(begun(r + g * N, N), cases[k][1 + g]);
+        gm_request_close(other);
+        set_patience(e, 0);
+        for (int i = ALL - 1; i >= 0; i--)
+            assert_int_equal(take_all(r[i]), 200);
+        for (int i = 0; i < ALL; i++)
+            gm_request_close(r[i]);
+        gm_engine_close(e);
+    }
+}
+
+/* A place that gets free is for who has none, though another's next answer waited before. */
+static void test_next_answers_let_pass(void **state)
+{
+    (void)state;
+    enum { SLOTS = 4 };
+    gm_engine *const e = engine_of(SLOTS, 0);
+    gm_request_opts o = request_of(9, 200);
+    gm_request *many[2] = {NULL}, *one[SLOTS] = {NULL};
+    set_patience(e, 3600);
+    o.group = &o;
+    OK(gm_request_open(&many[0], e, &o, &err));
+    o.group = NULL;
+    for (int i = 0; i < SLOTS - 1; i++)
+        OK(gm_request_open(&one[i], e, &o, &err));
+    await_parked(e, SLOTS);
+    o.group = &o;
+    OK(gm_request_open(&many[1], e, &o, &err));
+    o.group = NULL;
+    OK(gm_request_open(&one[SLOTS - 1], e, &o, &err));
+    gm_request_close(one[0]);
+    await_parked(e, SLOTS);
+    assert_int_equal(begun(&one[SLOTS - 1], 1), 1);
+    assert_int_equal(begun(many, 2), 1);
+    gm_request_close(one[1]);
+    await_parked(e, SLOTS);
+    assert_int_equal(begun(many, 2), 2);
+    for (int i = 0; i < 2; i++)
+        gm_request_close(many[i]);
+    for (int i = 2; i < SLOTS; i++)
+        gm_request_close(one[i]);
+    gm_engine_close(e);
+}
+
 /* A check says what opening would, and opens nothing. */
 static void test_check_refuses_the_same(void **state)
 {
@@ -365,6 +457,8 @@ int main(void)
         cmocka_unit_test(test_queue_has_an_end),
         cmocka_unit_test(test_groups_count_once),
         cmocka_unit_test(test_groups_leave_a_slot),
+        cmocka_unit_test(test_groups_share),
+        cmocka_unit_test(test_next_answers_let_pass),
         cmocka_unit_test(test_check_refuses_the_same),
         cmocka_unit_test(test_unknown_options_are_refused),
         cmocka_unit_test(test_ignore_end),
