@@ -20,7 +20,7 @@
 #define SUFFIX     ".gmkv"
 #define SLICE      32           /* pages copied at one turn: a millisecond or two          */
 #define BEHIND_MAX (256u << 20) /* bytes that may wait to be written before copying goes on */
-/* Bytes of files for one of the KV cache: what beginnings have in common is in each one's file. */
+/* Bytes of own files for one of the KV cache: what beginnings have in common is in each one's file. */
 #define DISK_SHARE 2
 
 /* A segment to be appended; or, without bytes, a file that was used or is to be removed. */
@@ -539,6 +539,7 @@ void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
         gm_beginning *const b = take_file(s, p, &s->others[i], &stays);
         if (stays) {
             count_left(lefts, stays);
+            if (stays == gm_store_foreign) continue;
             s->total += s->others[i].size;
             s->others[s->n_others++] = s->others[i];
         } else if (b) {

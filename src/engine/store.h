@@ -4,9 +4,10 @@
 
 /* The cache on disk: a file for each beginning that is kept, so that a restart finds
  * them again. A beginning that grows, as a talk does from turn to turn, has its file
- * grow. What memory has no room for, when it is read or later, stays on disk, and so do
- * files of another model, backend or KV type. All together have at most as many bytes
- * as are allowed: whoever writes makes room, of files unused for longer than its own.
+ * grow. What memory has no room for, when it is read or later, stays on disk. The files of
+ * a model, with one backend and KV type, have at most as many bytes as are allowed: whoever
+ * writes makes room, of those unused for longer. Others' files in the folder do not count,
+ * and nobody else removes them.
  *
  * The engine's thread copies pages into a segment in memory, a few at each turn; a
  * thread of the store's own appends it to its file. Whatever ends the process leaves
@@ -37,8 +38,8 @@ typedef struct gm_store {
     gm_beginning *now;      /* whose pages are being copied, or NULL */
     gm_store_job *job;      /* into this                             */
     uint32_t next;          /* page of its index                     */
-    uint64_t most, total;   /* bytes that files may have, and have           */
-    gm_store_found *others; /* [n_others] that are of no beginning in memory; newest first */
+    uint64_t most, total;   /* bytes that own files may have, and have       */
+    gm_store_found *others; /* [n_others] own, but of no beginning in memory; newest first */
     size_t n_others, cap_others;
 
     pthread_mutex_t lock;

@@ -92,11 +92,13 @@ static const char *check_head(const gm_store_head *h, const gm_store_head *expec
     return NULL;
 }
 
+const char gm_store_foreign[] = "of another model, backend or KV type";
+
 /* Why a segment that is as it was written is not for who asks. */
 static const char *check_owner(const gm_store_head *h, const gm_store_head *expected,
                                uint32_t table_len)
 {
-    if (h->whose != expected->whose) return "of another model, backend or KV type";
+    if (h->whose != expected->whose) return gm_store_foreign;
     if (h->n_ids > (uint64_t)table_len * GM_PAGE_LEN) return "longer than the context";
     return NULL;
 }

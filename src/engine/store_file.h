@@ -51,6 +51,9 @@ gm_store_layout gm_store_layout_of(const gm_store_head *h, const uint32_t n_page
 /* Fills in the hashes of a segment in memory, whose pages and index are there. */
 void gm_store_seal(uint8_t *segment, const gm_store_layout *at);
 
+/* Why a segment is none of whoever asks. */
+extern const char gm_store_foreign[];
+
 /* Checks the segment at the beginning of size bytes; answers why it cannot be taken, or NULL.
  * *others says whether it may still be right for somebody else. */
 const char *gm_store_check(const uint8_t *segment, uint64_t size, const gm_store_head *expected,
