@@ -158,8 +158,9 @@ typedef struct gm_engine_opts {
     void *progress_ctx;
     const char *device; /* of the backend: its number, or a part of its name; NULL: the best    */
     uint32_t cache; /* 1: what requests have computed is kept for others after they are closed */
-    const char
-        *cache_dir; /* a folder in which the cache outlives the engine, or NULL; until close */
+    /* A folder in which the cache outlives the engine, or NULL; until close. It is made if need be;
+     * one that cannot be, or may not be written, is refused before the weights are loaded. */
+    const char *cache_dir;
     uint64_t
         memory; /* bytes for weights, KV cache and scratch together; 0: as much as n_slots need */
     void (*note)(void *ctx, const char *text); /* told what went wrong and ends no request, or

@@ -348,6 +348,7 @@ gm_engine_opts gm_engine_opts_default(void)
 static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
 {
     gm_place *const p = &e->place;
+    GM_TRY(gm_store_make_folder(e->opts.cache_dir, err)); /* before it takes time */
     GM_TRY(gm_place_init(p, e->model, o, &(gm_place_cfg){.abandon = &e->abandon}, err));
     GM_TRY(gm_place_step(p, &e->step, err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));

@@ -559,12 +559,25 @@ void gm_store_load(gm_store *s, gm_place *p, gm_store_add *add, void *ctx)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* 0 where there is a folder, else why not. */
-static int make_folder(const char *path)
+/* A disk that is full or cannot be written may be right tomorrow, and is told of when it is written
+ * to; a folder that is none, or another's, was named by mistake. */
+gm_status gm_store_make_folder(const char *path, gm_err *err)
 {
     struct stat st;
-    if ((mkdir(path, 0700) != 0 && errno != EEXIST) || stat(path, &st) != 0) return errno;
-    return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (!path) return GM_OK;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return gm_fail(err, GM_E_IO, errno, "%s: the cache folder cannot be made: %s", path,
+                       strerror(errno));
+    if (stat(path, &st) != 0)
+        return gm_fail(err, GM_E_IO, errno, "%s: the cache folder cannot be found: %s", path,
+                       strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return gm_fail(err, GM_E_IO, 0, "%s: this is a file, expected a folder for the cache",
+                       path);
+    if (access(path, R_OK | W_OK | X_OK) != 0 && errno == EACCES)
+        return gm_fail(err, GM_E_IO, errno, "%s: the cache folder cannot be used: %s", path,
+                       strerror(errno));
+    return GM_OK;
 }
 
 gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm_err *err)
@@ -575,9 +588,6 @@ gm_status gm_store_open(gm_store *s, gm_place *p, const gm_engine_opts *opts, gm
     s->note = (gm_note){opts->note, opts->note_ctx};
     s->table_len = p->pool.table_len;
     s->most = DISK_SHARE * p->kv_size;
-    const int no_folder = make_folder(s->dir);
-    if (no_folder)
-        gm_note_tell(&s->note, "the folder %.300s cannot be made: %s", s->dir, strerror(no_folder));
     uint64_t whose = gm_store_model_hash(p->model);
     whose = gm_hash(r->ops->name, strlen(r->ops->name), whose);
     whose = gm_hash(&p->kv_type, sizeof p->kv_type, whose);

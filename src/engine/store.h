@@ -51,7 +51,9 @@ typedef struct gm_store {
     pthread_t thread;
 } gm_store;
 
-/* Starts the store where opts name a folder, which is made if need be. */
+/* Makes sure that there is a folder and that it may be read and written; NULL is fine. */
+gm_status gm_store_make_folder(const char *path, gm_err *err);
+/* Starts the store where opts name a folder, which is there. */
 gm_status gm_store_open(gm_store *s, struct gm_place *p, const gm_engine_opts *opts, gm_err *err);
 /* Writes what is under way and ends. All-zero is fine. */
 void gm_store_close(gm_store *s);

@@ -315,6 +315,9 @@ done
 refused 2 'both a certificate and its key: --tls-key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
 refused 2 '--api-key is empty' "$G" serve -m "$MODEL" --port 0 --api-key ''
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
+: >"$dir/file"
+refused 1 "$dir/file: this is a file, expected a folder" "$G" serve -m "$MODEL" --port 0 --cache-dir "$dir/file"
+refused 1 "$dir/no/such: the cache folder cannot be made" "$G" serve -m "$MODEL" --port 0 --cache-dir "$dir/no/such"
 
 serve --host 0.0.0.0
 check "warns where everybody may ask" grep -q 'whoever reaches 0.0.0.0 may ask' "$dir/serve.err"
@@ -324,9 +327,7 @@ works "$G" serve --help
 check "and the help says so" out_has 'Exit status: 0 ended by a signal, 1'
 
 # ---- somebody who does not read ------------------------------------------------------------
-: >"$dir/file"
-serve --parallel 1 --ctx 2048 --cache-dir "$dir/file"
-check "a cache folder that is none is told" grep -q 'cannot be made: Not a directory' "$dir/serve.err"
+serve --parallel 1 --ctx 2048
 stalled='{"prompt":"Tell me","max_tokens":2000,"ignore_eos":true,"logprobs":20,"stream":true}'
 exec 3<>"/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n%s' "$json" ${#stalled} "$stalled" >&3

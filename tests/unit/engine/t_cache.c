@@ -630,24 +630,70 @@ static void test_folder_is_bounded(void **state)
     rmdir(dir);
 }
 
+static int count_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)done;
+    (void)total;
+    ++*(int *)ctx;
+    return 0;
+}
+
+/* What was named by mistake is refused before weights are loaded, and nothing is left of it. */
+static void test_wrong_folder(void **state)
+{
+    (void)state;
+    char file[768], below[800], private[768];
+    snprintf(file, sizeof file, "%s", tiny_path("file"));
+    snprintf(below, sizeof below, "%s/folder", file);
+    snprintf(private, sizeof private, "%s", tiny_path("private"));
+    fclose(fopen(file, "w"));
+    assert_int_equal(mkdir(private, 0500), 0);
+    const char *const cases[][2] = {
+        {file, "this is a file, expected a folder for the cache"},
+        {below, "the cache folder cannot be made: Not a directory"},
+        {"/proc/no/such/folder", "the cache folder cannot be made: No such file or directory"},
+        {"", "the cache folder cannot be made: No such file or directory"},
+        {private, "the cache folder cannot be used: Permission denied"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n_progress = 0;
+        gm_engine *e = NULL;
+        gm_engine_opts o = gm_engine_opts_default();
+        if (cases[i][0] == private && access(private, W_OK) == 0) continue; /* root may all */
+        o.cache_dir = cases[i][0];
+        o.progress = count_progress;
+        o.progress_ctx = &n_progress;
+        assert_int_equal(gm_engine_open(&e, model, &o, &err), GM_E_IO);
+        if (!strstr(err.msg, cases[i][1])) fail_msg("%s", err.msg);
+        assert_null(e);
+        assert_int_equal(n_progress, 0);
+    }
+    rmdir(private);
+    unlink(file);
+}
+
 /* A disk that cannot be written to costs a word. */
 static void test_no_folder(void **state)
 {
     (void)state;
+    int n_progress = 0;
     gm_engine *e = NULL;
     gm_engine_opts o = gm_engine_opts_default();
     o.n_ctx = CTX;
-    o.cache_dir = "/proc/no/such/folder";
+    o.cache_dir = dir;
     o.note = take_note;
+    o.progress = count_progress;
+    o.progress_ctx = &n_progress;
     notes[0] = '\0';
     OK(gm_engine_open(&e, model, &o, &err));
+    assert_true(n_progress > 0);
+    assert_int_equal(rmdir(dir), 0);
     talk t = {0};
     say(&t, 4, 90);
     ask(e, &t, 10, NULL);
     assert_about(ask(e, &t, 10, NULL), 89);
     gm_engine_close(e);
-    assert_non_null(strstr(notes, "cannot be made"));
-    assert_non_null(strstr(notes, "kept in memory only"));
+    assert_non_null(strstr(notes, "kept in memory only: No such file or directory"));
 }
 
 /* ---- one limit ----------------------------------------------------------------------------- */
@@ -750,6 +796,7 @@ int main(void)
         cmocka_unit_test(test_cache_of_another),
         cmocka_unit_test(test_start_removes_nothing),
         cmocka_unit_test(test_folder_is_bounded),
+        cmocka_unit_test(test_wrong_folder),
         cmocka_unit_test(test_no_folder),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_soak),
