@@ -309,11 +309,11 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
     }
 }
 
-/* Its time is up: whoever still waits has no event that would say for how long. Answers whether
- * anything was begun. */
-static bool tally_wait(gm_exchange *x)
+/* Whoever still waits has no event that would say for how long. */
+bool gm_generation_tally_wait(gm_exchange *x)
 {
     const gm_generation *const g = x->gen;
+    if (g->n_opened == 0) return false;
     const gm_choice *const c = &g->choices[g->n_opened - 1];
     gm_event ev = {0};
     if (c->tallied.kind != GM_EVENT_NONE) return true;
@@ -361,7 +361,7 @@ void gm_generation_pump(gm_exchange *x)
     gm_generation *const g = x->gen;
     if (g->finished || x->reply.status) return;
     if (atomic_load(&x->late)) {
-        const gm_lateness l = gm_exchange_lateness(x, tally_wait(x));
+        const gm_lateness l = gm_exchange_lateness(x, gm_generation_tally_wait(x));
         fail(x, l.status, l.why);
         return;
     }

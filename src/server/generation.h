@@ -78,6 +78,9 @@ void gm_generation_start(gm_exchange *x);
 
 /* Takes events: into x->out where it streams, else into the choices and, at the end, x->reply. */
 void gm_generation_pump(gm_exchange *x);
+/* Its time is up, or its client has left: the tally gets how long it waited. Answers whether anything
+ * was begun. */
+bool gm_generation_tally_wait(gm_exchange *x);
 /* The engine is to stop. Any thread, once x->worked is set. */
 void gm_generation_cancel(gm_generation *g);
 /* Waits for the engine to let go; NULL is fine. */

@@ -526,6 +526,7 @@ static void completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     /* A client may hang up as soon as it has the last byte, which the watcher sees too. */
     atomic_store(&x->gone, why != MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (x->status || x->seen) {
+        if (x->gen) gm_generation_tally_wait(x);
         gm_metrics_exchange(&s->metrics, x, seconds);
         gm_record_put(x, x->status, seconds);
     }

@@ -65,15 +65,13 @@ static gm_request *take_slot(void)
 
 static atomic_int n_waited;
 
-/* One whose time ran out in the queue waited there, which its line says. */
+/* One whose time ran out in the queue, or who left it, waited there, which its line says. */
 static void note_wait(void *ctx, const char *line)
 {
     (void)ctx;
     const char *const queue = strstr(line, "\"queue_ms\":");
-    if (!strstr(line, "never started")) return;
-    assert_non_null(queue);
-    assert_true(strtod(strchr(queue, ':') + 1, NULL) > 0);
-    atomic_fetch_add(&n_waited, 1);
+    if (!strstr(line, "never started") && !strstr(line, "\"user\":\"waits\"")) return;
+    if (queue && strtod(strchr(queue, ':') + 1, NULL) > 0) atomic_fetch_add(&n_waited, 1);
 }
 
 /* A stream that waits gets comments; its time runs out, or it is its turn. */
@@ -117,7 +115,7 @@ static void test_begun_and_late(void **state)
 }
 
 #define MANY \
-    "{\"prompt\":\"p7\",\"max_tokens\":2000,\"n\":128,\"ignore_eos\":true,\"logprobs\":1%s}"
+    "{\"prompt\":\"p7\",\"max_tokens\":2000,\"n\":128,\"ignore_eos\":true,\"logprobs\":1%s%s}"
 
 static uint64_t answered(void)
 {
@@ -132,12 +130,16 @@ static void test_clients_leave(void **state)
 {
     (void)state;
     uint32_t n_left = 0;
-    served_open(NULL);
+    gm_server_opts o = served_opts();
+    o.log = note_wait;
+    served_open(&o);
+    atomic_store(&n_waited, 0);
     for (int k = 0; k < 8; k++) {
         const bool stream = k & 1, waits = k & 2, half = k & 4;
         char body[200], count[40];
         const uint64_t before = answered();
-        snprintf(body, sizeof body, MANY, stream ? ",\"stream\":true" : "");
+        snprintf(body, sizeof body, MANY, stream ? ",\"stream\":true" : "",
+                 waits ? ",\"user\":\"waits\"" : "");
         gm_request *const slow = waits ? take_slot() : NULL;
         const int fd = served_ask("POST", "/v1/completions", body);
         served_await(waits ? "gemmule_requests_queued 1\n" : "gemmule_requests_running 1\n");
@@ -158,6 +160,7 @@ static void test_clients_leave(void **state)
         }
     }
     gm_server_close(served.server);
+    assert_int_equal(atomic_load(&n_waited), 4);
 }
 
 static atomic_int n_done, many_done;
