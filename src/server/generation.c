@@ -294,7 +294,7 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
         }
         if (ev.kind == GM_EVENT_NONE) return;
         if (ev.kind == GM_EVENT_END && ev.reason == GM_END_CANCEL) {
-            const gm_lateness l = gm_exchange_lateness(x, true);
+            const gm_lateness l = gm_exchange_lateness(x, gm_generation_tally_wait(x));
             fail(x, l.status, l.why);
             return;
         }

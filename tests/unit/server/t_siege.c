@@ -20,8 +20,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/engine.h"
 #include "fixtures/served.h"
 #include "fixtures/tinymodel.h"
+#include "server/generation.h"
 #include "server/state.h"
 
 #define HOUR_S 3600.0
@@ -448,6 +450,78 @@ static void test_leavers(void **state)
     free(body);
 }
 
+/* ---- requests that are never started ----------------------------------------------------- */
+
+static uint32_t late(void)
+{
+    gm_watcher *const w = &served.server->watcher;
+    uint32_t n = 0;
+    pthread_mutex_lock(&w->lock);
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after)
+        n += atomic_load(&x->late) != 0;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+/* A body that nobody has read when its time is up. */
+static void test_late_unread(void **state)
+{
+    (void)state;
+    char *const body = large_body(2);
+    served_open(NULL);
+    hold_over(GM_SERVER_BODY_LARGE);
+    const int fd = served_ask("POST", "/v1/completions", body);
+    await(under_way, 1);
+    age_answers(1);
+    await(late, 1);
+    atomic_store(&read_up_to, SIZE_MAX);
+    served_read(fd, "it was never started");
+    assert_non_null(strstr(served.reply, "HTTP/1.1 504"));
+    close(fd);
+    gm_server_close(served.server);
+    free(body);
+}
+
+/* The watcher sets a flag and then cancels what it finds: who sees an end before the flag is told the
+ * same. Answers how many were cancelled. */
+static uint32_t cancelled(void)
+{
+    gm_watcher *const w = &served.server->watcher;
+    uint32_t n = 0;
+    pthread_mutex_lock(&w->lock);
+    for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
+        if (!x->gen || !atomic_load(&x->worked)) continue;
+        gm_generation_cancel(x->gen);
+        n++;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+static void test_late_in_the_queue(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {2, 7};
+    gm_request_opts o = gm_request_opts_default(served.model);
+    gm_request *slow = NULL; /* has the only slot, and does not read */
+    o.ids = ids;
+    o.n_ids = 2;
+    o.flags = GM_REQUEST_IGNORE_END;
+    pthread_mutex_lock(&served.engine->lock);
+    served.engine->patience_s = HOUR_S;
+    pthread_mutex_unlock(&served.engine->lock);
+    served_open(NULL);
+    assert_int_equal(gm_request_open(&slow, served.engine, &o, &served.err), GM_OK);
+    const int fd = served_ask("POST", "/v1/completions", "{\"prompt\":\"p7\"}");
+    served_await("gemmule_requests_queued 1\n");
+    await(cancelled, 1);
+    served_read(fd, "it was never started");
+    assert_non_null(strstr(served.reply, "HTTP/1.1 504"));
+    close(fd);
+    gm_request_close(slow);
+    gm_server_close(served.server);
+}
+
 /* ---- stopping ---------------------------------------------------------------------------- */
 
 static atomic_int n_read, n_unread, is_closed;
@@ -547,11 +621,12 @@ static void test_half_handshake(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newcomers_stay), cmocka_unit_test(test_connections_follow_files),
-        cmocka_unit_test(test_idle_burst),     cmocka_unit_test(test_reader_asleep),
-        cmocka_unit_test(test_reply_unread),   cmocka_unit_test(test_large_heads),
-        cmocka_unit_test(test_large_queries),  cmocka_unit_test(test_large_bodies),
-        cmocka_unit_test(test_leavers),        cmocka_unit_test(test_close_waits_for_workers),
+        cmocka_unit_test(test_newcomers_stay),    cmocka_unit_test(test_connections_follow_files),
+        cmocka_unit_test(test_idle_burst),        cmocka_unit_test(test_reader_asleep),
+        cmocka_unit_test(test_reply_unread),      cmocka_unit_test(test_large_heads),
+        cmocka_unit_test(test_large_queries),     cmocka_unit_test(test_large_bodies),
+        cmocka_unit_test(test_leavers),           cmocka_unit_test(test_late_unread),
+        cmocka_unit_test(test_late_in_the_queue), cmocka_unit_test(test_close_waits_for_workers),
         cmocka_unit_test(test_half_handshake),
     };
     return cmocka_run_group_tests_name("t_siege", tests, served_setup, served_teardown);
