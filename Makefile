@@ -274,8 +274,8 @@ TEST = $(QUICK) $(call quoted,$(HTTP_TESTS)) $(call quoted,$(call in,asan,$(ASAN
        $(foreach f,$(FUZZ_NAMES),'build/asan/tests/fuzz/replay_$(f) tests/fuzz/corpus/$(f)')
 # What has threads, or talks to some.
 TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_engine \
-                       engine/t_loss engine/t_prefix engine/t_request server/t_server server/t_siege \
-                       toolbox/t_synth,$(B)/tests/unit/$(t))
+                       engine/t_loss engine/t_prefix engine/t_request server/t_replies server/t_server \
+                       server/t_siege toolbox/t_synth,$(B)/tests/unit/$(t))
 LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
        'build/tsan/examples/batch models/gemmule-mini.gguf one two three' \
