@@ -11,8 +11,8 @@
 #define MANY_ROWS 16384u
 
 /* Tiles of rows and at most so many of columns, chunks of weights and units of columns on their way,
- * subgroups with rows and with runs of their own, and whether they keep step: then what one of them
- * reads of the columns is in the first cache for the others. */
+ * subgroups with rows and with runs of their own; 1 if these keep step, so that what one of them reads
+ * of the columns is in the first cache for the others, 2 if they read columns into shared memory. */
 typedef struct shape {
     uint32_t columns; /* for which it is the usual one, at most; the last takes any number */
     uint8_t tm, tn, chunks, units, wm, wk, step;
@@ -29,6 +29,7 @@ static const shape whole[] = {
     {8, 1, 1, 2, 8, 4, 1, 0}, {ANY, 2, 8, 1, 2, 4, 1, 0}, {0, 1, 8, 3, 4, 4, 1, 0},
     {0, 2, 4, 1, 1, 4, 1, 0}, {0, 2, 4, 1, 4, 4, 1, 0},   {0, 1, 8, 2, 1, 2, 1, 0},
     {0, 2, 8, 1, 2, 4, 1, 1}, {0, 1, 8, 2, 1, 8, 1, 1},   {0, 2, 4, 1, 1, 8, 1, 1},
+    {0, 2, 8, 1, 0, 4, 1, 2}, {0, 1, 8, 2, 0, 8, 1, 2},   {0, 2, 4, 1, 0, 8, 1, 2},
 };
 static const shape cut[] = {
     {8, 1, 1, 2, 8, 1, RUNS, 0},   {16, 1, 2, 2, 4, 1, RUNS, 0}, {32, 1, 4, 2, 1, 1, RUNS, 0},
@@ -43,7 +44,8 @@ static const shape whole_gate[] = {
     {0, 1, 4, 1, 2, 4, 1, 0},  {0, 2, 8, 1, 1, 2, 1, 0},   {0, 1, 8, 2, 4, 4, 1, 0},
     {0, 1, 4, 2, 1, 4, 1, 1},  {0, 1, 4, 2, 1, 8, 1, 1},   {0, 1, 4, 1, 1, 8, 1, 1},
     {0, 1, 8, 1, 1, 4, 1, 1},  {0, 1, 8, 1, 1, 8, 1, 1},   {0, 1, 8, 2, 1, 4, 1, 1},
-    {0, 1, 4, 2, 1, 16, 1, 1},
+    {0, 1, 4, 2, 1, 16, 1, 1}, {0, 1, 4, 2, 0, 4, 1, 2},   {0, 1, 4, 1, 0, 8, 1, 2},
+    {0, 1, 8, 1, 0, 4, 1, 2},  {0, 1, 8, 1, 0, 8, 1, 2},   {0, 1, 8, 2, 0, 4, 1, 2},
 };
 static const shape cut_gate[] = {
     {16, 1, 2, 2, 1, 2, RUNS, 0}, {ANY, 1, 4, 1, 1, 2, RUNS, 0}, {0, 1, 8, 1, 1, 2, RUNS, 0}};

@@ -4,7 +4,7 @@
  * weights differ from ref-int8 in the order of eight running sums and in nothing else; everything
  * has the same bits however rows are cut into steps.
  *
- * t_vk_ops --all, --stride N (each N-th case), --only OP (or tiles, or fragments), --seed N */
+ * t_vk_ops --all, --stride N (each N-th case), --only OP (or tiles, fragments, steps), --seed N */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,6 +188,59 @@ static void test_fragments(void **state)
     end_of("products and layers by fragments", n_cases, n_bad, worst);
 }
 
+/* Matrices of many rows, in 19 columns by shapes whose subgroups share these; fewer columns go by the
+ * usual ones, and the bits are the same. */
+static gm_vk_product shared;
+static uint32_t how; /* they share: the last constant of matmul_fragment */
+
+static gm_status open_for_steps(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
+{
+    enum { STEP = 10 };
+    GM_TRY(open_for_fragments(out, cfg, err));
+    gm_vk_choice one = {0};
+    gm_vk_cut cut = {0};
+    uint32_t i = 0;
+    while (i < GM_VK_TRIES &&
+           !(gm_vk_cut_try(&(*out)->tuning, &shared, i, &cut) && cut.spec[STEP] == how))
+        i++;
+    assert_true(i < GM_VK_TRIES);
+    gm_vk_product_name(&shared, one.what);
+    gm_vk_cut_name(&cut, one.way);
+    return gm_vk_choices_put(&(*out)->choices, &one, err);
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    gm_backend_ops steps = gm_backend_vulkan;
+    uint32_t n_bad = 0, n_cases = 0;
+    double worst = 0;
+    if (only && strcmp(only, "steps") != 0) return;
+    steps.open = open_for_steps;
+    ops = &steps;
+    for (int gate = 0; gate < 2; gate++) {
+        const gm_opcase c = {.kind = gate ? GM_OP_GATE_UP_GELU : GM_OP_MATMUL,
+                             .type = GM_QTYPE_Q4_0,
+                             .n_in = 5 * GM_VK_CHUNK,
+                             .n_out = gate ? 8224 : 16401,
+                             .rows = 19,
+                             .dist = GM_OPDIST_UNIFORM,
+                             .reference = "ref",
+                             .bound = 4e-3};
+        shared = (gm_vk_product){.columns = c.rows,
+                                 .planes = 1,
+                                 .n_blocks = c.n_in / GM_VK_BLOCK,
+                                 .words = gm_vk_block_words(c.type),
+                                 .after = gate ? GM_VK_AFTER_GELU : 0,
+                                 .type = c.type,
+                                 .n_rows = c.n_out,
+                                 .fragments = true};
+        for (how = 1; how <= 2; how++, n_cases++)
+            n_bad += check_case(&c, &worst);
+    }
+    end_of("products whose subgroups share columns", n_cases, n_bad, worst);
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -198,6 +251,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_fragments)};
+                                       cmocka_unit_test(test_fragments),
+                                       cmocka_unit_test(test_steps)};
     return cmocka_run_group_tests_name("t_vk_ops", tests, NULL, NULL);
 }

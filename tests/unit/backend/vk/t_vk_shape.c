@@ -130,7 +130,11 @@ static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
     if (p->after == GM_VK_AFTER_NORM && !cut->apart) assert_true(cut->columns >= p->columns);
     /* A unit of columns has one place in the chunks that the code has in a row. */
     if (s[UNITS]) assert_int_equal(4 * s[CHUNKS] % s[UNITS], 0);
-    assert_true(s[WK] * 8 * (matrices * cut->rows + 4) * 4 <= 32768);
+    const uint32_t results = s[WK] * 8 * (matrices * cut->rows + 4) * 4;
+    assert_true(results <= 32768);
+    if (s[STEP] < 2) return s[WK];
+    assert_int_equal(s[WK], 1);
+    assert_true(results + 2 * s[TN] * 2048 <= 49152);
     return s[WK];
 }
 
