@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/utf8.h"
 
+#include <string.h>
+
 size_t gm_utf8_len(uint8_t lead)
 {
     if (lead < 0x80) return 1;
@@ -54,5 +56,31 @@ size_t gm_utf8_whole(const char *p, size_t n)
         if (len > back && agreeing(p + n - back, back, len) == back) return n - back;
         if (((uint8_t)p[n - back] & 0xC0) != 0x80) break;
     }
+    return n;
+}
+
+/* What is held is always the beginning of a character; with the byte it may be whole, still a
+ * beginning, or neither: then its first byte is given up and the rest judged again. */
+size_t gm_utf8_part_put(gm_utf8_part *p, char byte, gm_strbuf *out)
+{
+    size_t n = 0;
+    p->held[p->n_held++] = byte;
+    for (; p->n_held && gm_utf8_whole(p->held, p->n_held) > 0; n++) {
+        uint32_t cp = 0;
+        const size_t len = gm_utf8_read(p->held, p->n_held, &cp);
+        const size_t gone = len ? len : 1;
+        if (out) gm_strbuf_put(out, len ? (gm_str){p->held, len} : GM_STR(GM_UTF8_REPLACEMENT_STR));
+        p->n_held = (uint8_t)(p->n_held - gone);
+        memmove(p->held, p->held + gone, p->n_held);
+    }
+    return n;
+}
+
+size_t gm_utf8_part_end(gm_utf8_part *p, gm_strbuf *out)
+{
+    const size_t n = p->n_held;
+    for (size_t i = 0; out && i < n; i++)
+        gm_strbuf_put(out, GM_STR(GM_UTF8_REPLACEMENT_STR));
+    *p = (gm_utf8_part){0};
     return n;
 }

@@ -12,6 +12,7 @@
  * Chat and completions are two dialects: what they share is here and in openai.c,
  * what differs is in the table of functions that each of them gives. */
 
+#include "base/utf8.h"
 #include "server/exchange.h"
 #include "server/fields.h"
 
@@ -27,8 +28,7 @@ typedef struct gm_choice {
     gm_strbuf text;        /* of a whole reply                                          */
     json_t *logprobs;      /* of a whole reply, or of a stream's prompt                 */
     size_t offset;         /* characters of text before the next token                  */
-    char part[4];          /* and behind them the beginning of a character              */
-    size_t n_part;         /* bytes of it                                               */
+    gm_utf8_part part;     /* and behind them the beginning of a character              */
     json_t *held;          /* log-probabilities of tokens whose text is not out yet     */
     size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
     gm_event tallied;      /* the last event that is in the tally: its counts           */

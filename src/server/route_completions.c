@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/utf8.h"
 #include "server/openai.h"
 #include "server/router.h"
 #include "server/state.h"
@@ -36,22 +35,14 @@ static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
     return token;
 }
 
-/* Where in the text a token begins that has these bytes: at the character that its first byte is of.
- * They are counted as the text has them, where a byte that is of no character is one itself (U+FFFD);
- * a byte that may still become one is kept in c->part. */
+/* Where in the text a token begins that has these bytes: at the character that its first byte is
+ * of. */
 static size_t next_offset(gm_choice *c, gm_str bytes)
 {
     size_t at = c->offset;
     for (size_t i = 0; bytes.p && i < bytes.len; i++) {
-        c->part[c->n_part++] = bytes.p[i];
-        while (c->n_part && gm_utf8_whole(c->part, c->n_part) > 0) {
-            uint32_t cp = 0;
-            const size_t len = gm_utf8_read(c->part, c->n_part, &cp), gone = len ? len : 1;
-            c->n_part -= gone;
-            memmove(c->part, c->part + gone, c->n_part);
-            c->offset++;
-        }
-        if (i == 0) at = c->offset - (c->n_part == 0);
+        c->offset += gm_utf8_part_put(&c->part, bytes.p[i], NULL);
+        if (i == 0) at = c->offset - (c->part.n_held == 0);
     }
     return at;
 }
@@ -59,8 +50,7 @@ static size_t next_offset(gm_choice *c, gm_str bytes)
 /* The prompt's text ends by itself: no token of the answer goes on with a character of it. */
 static void end_prompt(gm_choice *c)
 {
-    c->offset += c->n_part;
-    c->n_part = 0;
+    c->offset += gm_utf8_part_end(&c->part, NULL);
 }
 
 /* The likeliest comes first, and stays where another token has the same name. */

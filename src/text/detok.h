@@ -8,12 +8,11 @@
  * held back until the character is whole. Bytes that can no longer become one
  * come out as U+FFFD. All-zero is a fresh one. */
 
-#include "base/strbuf.h"
+#include "base/utf8.h"
 #include "text/vocab.h"
 
 typedef struct gm_detok {
-    char held[4];
-    uint8_t n_held;
+    gm_utf8_part part;
 } gm_detok;
 
 /* Appends to *out the text that this token completes. Control, unknown and unused tokens have no

@@ -150,12 +150,43 @@ static void test_whole_of_text(void **state)
     }
 }
 
+/* Byte by byte: what is counted is what comes out, with and without somewhere to put it. */
+static void test_byte_by_byte(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *text;
+        size_t n_whole, n_end;
+    } CASES[] = {
+        {"ab", "ab", 2, 0},
+        {"\xE2\x82\xAC", "\xE2\x82\xAC", 1, 0},
+        {"a\xE2\x82", "a\xEF\xBF\xBD\xEF\xBF\xBD", 1, 2},
+        {"\xE2\xE2\x82\xAC", "\xEF\xBF\xBD\xE2\x82\xAC", 2, 0},
+        {"\x9F\xF0\x9F\x98z", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz", 5, 0},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        gm_utf8_part into = {0}, counted = {0};
+        gm_strbuf out = {0};
+        size_t n = 0, n_counted = 0;
+        for (const char *p = CASES[i].bytes; *p; p++) {
+            n += gm_utf8_part_put(&into, *p, &out);
+            n_counted += gm_utf8_part_put(&counted, *p, NULL);
+        }
+        assert_int_equal(n, CASES[i].n_whole);
+        assert_int_equal(n_counted, CASES[i].n_whole);
+        assert_int_equal(gm_utf8_part_end(&into, &out), CASES[i].n_end);
+        assert_int_equal(gm_utf8_part_end(&counted, NULL), CASES[i].n_end);
+        assert_string_equal(out.p, CASES[i].text);
+        gm_strbuf_deinit(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_code_point),   cmocka_unit_test(test_every_lead),
         cmocka_unit_test(test_every_short_string), cmocka_unit_test(test_every_string_of_four),
-        cmocka_unit_test(test_whole_of_text),
+        cmocka_unit_test(test_whole_of_text),      cmocka_unit_test(test_byte_by_byte),
     };
     return cmocka_run_group_tests_name("t_utf8", tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static void t_whole_characters(void **state)
             gm_detok_put(&d, vocab, 5, &out); /* control tokens change nothing */
         }
         assert_true(gm_str_eq(gm_strbuf_str(&out), whole));
-        assert_int_equal(d.n_held, 0);
+        assert_int_equal(d.part.n_held, 0);
     }
     gm_detok_end(&d, &out);
     gm_strbuf_deinit(&out);
