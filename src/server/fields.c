@@ -68,8 +68,8 @@ static const gm_field fields[] = {
     VALUE("seed", BOTH, seed),
     /* what comes back */
     FLAG("logprobs", GM_IN_CHAT, logprobs),
-    WHOLE("top_logprobs", GM_IN_CHAT, n_top_logprobs, 0, 20),
-    WHOLE("logprobs", GM_IN_COMPLETIONS, n_logprobs, 0, 20),
+    WHOLE("top_logprobs", GM_IN_CHAT, n_top_logprobs, 0, GM_ASK_TOP),
+    WHOLE("logprobs", GM_IN_COMPLETIONS, n_logprobs, 0, GM_ASK_TOP),
     FLAG("stream", BOTH, stream),
     VALUE("stream_options", BOTH, stream_options),
     /* who asks */

@@ -21,6 +21,7 @@ enum {
 #define GM_ASK_STOPS  16   /* stop strings of a request       */
 #define GM_ASK_STOP   1024 /* bytes of a stop string         */
 #define GM_ASK_BIASES 300  /* logit biases of a request       */
+#define GM_ASK_TOP    20   /* candidates to report            */
 
 /* The name of a field within another, "messages[0].role", as an error has it. What is too long is
  * cut between two characters. */

@@ -106,13 +106,44 @@ static gm_status open_next(gm_exchange *x, gm_err *err)
     const gm_request_opts o = opts_of(x, i);
     gm_choice *const c = &g->choices[i];
     gm_request *r = NULL;
-    if (g->ask.logprobs && !g->ask.stream) c->logprobs = g->dialect->logprobs_new();
     c->open_s = gm_clock_s();
     GM_TRY(gm_request_open(&r, x->server->engine, &o, err));
     atomic_store(&c->request, r);
     g->n_opened++;
     if (atomic_load(&x->gone) || atomic_load(&x->late)) gm_request_cancel(r);
     return GM_OK;
+}
+
+/* How many log-probabilities would be kept until they are sent: a stream keeps the prompt's only. */
+static uint64_t n_kept(const gm_exchange *x)
+{
+    const gm_generation *const g = x->gen;
+    const uint64_t n_ctx = gm_engine_ctx(x->server->engine), most = (uint64_t)g->ask.max_tokens;
+    uint64_t n = 0;
+    for (uint32_t i = 0; g->ask.logprobs && i < g->n_choices; i++) {
+        const uint64_t n_prompt = g->prompts[g->choices[i].prompt].n;
+        const uint64_t room = n_prompt < n_ctx ? n_ctx - n_prompt : 0;
+        if (!g->ask.stream) n += most < room ? most : room;
+        if (g->flags & GM_REQUEST_PROMPT) n += n_prompt;
+    }
+    return n * (g->ask.n_top + 1);
+}
+
+/* Refuses what would take too much; where nothing was said of an answer's length, it has an end. */
+static bool check_kept(gm_exchange *x)
+{
+    gm_generation *const g = x->gen;
+    if (g->ask.max_tokens < 0 && g->ask.logprobs && !g->ask.stream)
+        g->ask.max_tokens = GM_SERVER_LOGPROBS_MAX / g->n_choices / (g->ask.n_top + 1);
+    const uint64_t n = n_kept(x);
+    if (n <= GM_SERVER_LOGPROBS_MAX) return true;
+    gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "logprobs",
+                   "%" PRIu64
+                   " log-probabilities are asked for, in all answers, with candidates%s, "
+                   "expected at most %d%s",
+                   n, g->flags & GM_REQUEST_PROMPT ? " and prompts" : "", GM_SERVER_LOGPROBS_MAX,
+                   g->ask.stream ? "" : "; a stream may have more");
+    return false;
 }
 
 /* All prompts are looked at before one is computed. */
@@ -130,6 +161,7 @@ void gm_generation_start(gm_exchange *x)
             gm_path_set(&g->ask.path, "%s[%" PRIu32 "]", g->dialect->prompt, g->choices[i].prompt);
         status = gm_request_check(x->server->engine, &o, &err);
     }
+    if (status == GM_OK && !check_kept(x)) return;
     if (status == GM_OK) status = open_next(x, &err);
     if (status == GM_OK) {
         x->tally.n_choices = g->n_choices;
@@ -148,8 +180,10 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     gm_generation_cancel(g);
     x->tally.finish = "error";
     if (g->ask.stream) {
-        if (!gm_sse_put(&x->out, gm_error_json(status, NULL, NULL, message)))
+        gm_sse_begin(&x->out);
+        if (!gm_json_put(&x->out, gm_error_json(status, NULL, NULL, message)))
             x->out.failed = GM_E_NOMEM; /* then it is cut */
+        gm_sse_end(&x->out);
         snprintf(x->tally.error, sizeof x->tally.error, "%.199s", message);
         g->finished = true;
     } else {
@@ -157,15 +191,35 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
     }
 }
 
-/* JSON's null is no choice; NULL is a lack of memory. */
-static void put_choice(gm_exchange *x, json_t *choice)
+static void fail_memory(gm_exchange *x)
 {
-    if (x->gen->finished || json_is_null(choice)) {
-        json_decref(choice);
-        return;
-    }
-    if (!choice || !gm_sse_put(&x->out, gm_openai_chunk(x, choice)))
-        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+    fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+}
+
+/* A stream's chunk, the choice's first one or another. There are no half chunks, and none without a
+ * choice. */
+static void put_chunk(gm_exchange *x, gm_choice *c, gm_str text, const char *finish, bool first)
+{
+    const gm_dialect *const d = x->gen->dialect;
+    gm_strbuf *const out = &x->out;
+    const size_t before = out->len;
+    if (x->gen->finished) return;
+    gm_sse_begin(out);
+    gm_openai_begin(x, d->chunk, out);
+    const size_t begun = out->len;
+    if (first)
+        d->first(x, c, out);
+    else
+        d->delta(x, c, text, finish, out);
+    const bool empty = out->len == begun;
+    gm_openai_end(x, false, out);
+    gm_sse_end(out);
+    gm_logprobs_sent(&c->logprobs);
+    const bool failed = out->failed != GM_OK;
+    if (!empty && !failed) return;
+    out->len = before;
+    out->failed = GM_OK;
+    if (failed) fail_memory(x);
 }
 
 /* The end token has no text and is no part of the answer. */
@@ -175,73 +229,45 @@ static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
     return x->gen->ask.logprobs && (drawn || ev->kind == GM_EVENT_PROMPT);
 }
 
-/* Adds to c->held one token's log-probabilities, and where in the text it begins. */
-static bool hold_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
+/* Takes one token's log-probabilities, and where in the text it begins. */
+static void hold_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
-    const gm_dialect *const d = x->gen->dialect;
     const bool drawn = ev->kind == GM_EVENT_TOKEN;
-    json_t *const one = d->logprobs_new();
-    const bool ok = one && d->logprobs_add(x, c, ev, one);
-    json_t *const entry = json_pack("{s:I, s:o?}", "at", (json_int_t)c->n_drawn, "of", one);
-    if (!c->held) c->held = json_array();
+    if (x->gen->ask.n_stops) gm_logprobs_hold(&c->logprobs, c->n_drawn);
+    x->gen->dialect->logprobs_add(x, c, ev);
     const gm_str text = drawn ? gm_openai_token(x, ev->id, 0) : GM_STR("");
+    if (!text.p) c->logprobs.list[0].failed = GM_E_NOMEM;
     c->n_drawn += text.len;
-    return json_array_append_new(c->held, entry) == 0 && ok && text.p;
 }
 
-static bool join_logprobs(json_t *to, json_t *from)
+/* Takes what an event has, and lets out what has come; false for lack of memory. */
+static bool take_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
-    const char *key;
-    json_t *v;
-    json_object_foreach(from, key, v)
-    {
-        if (json_is_array(v) && json_array_extend(json_object_get(to, key), v) != 0) return false;
-    }
-    return to != NULL;
-}
-
-/* A stop string may take back the text of tokens that were drawn: their log-probabilities come with
- * the text, or never. Adds to *to those that have come; false for lack of memory. */
-static bool take_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t **to)
-{
-    const gm_generation *const g = x->gen;
-    if (wants_logprobs(x, ev) && !hold_logprobs(x, c, ev)) return false;
+    if (wants_logprobs(x, ev)) hold_logprobs(x, c, ev);
     c->n_out += ev->len;
-    const bool all = g->ask.n_stops == 0 || c->n_drawn <= c->n_out;
-    while (json_array_size(c->held)) {
-        const json_t *const entry = json_array_get(c->held, 0);
-        const size_t at = (size_t)json_integer_value(json_object_get(entry, "at"));
-        if (!all && at >= c->n_out) break;
-        if (!*to) *to = g->dialect->logprobs_new();
-        if (!join_logprobs(*to, json_object_get(entry, "of"))) return false;
-        json_array_remove(c->held, 0);
-    }
-    return true;
+    gm_logprobs_let_out(&c->logprobs, c->n_drawn <= c->n_out ? SIZE_MAX : c->n_out);
+    return !gm_logprobs_failed(&c->logprobs);
 }
 
 static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
-    const gm_dialect *const d = x->gen->dialect;
-    gm_delta delta = {.text = {ev->text ? ev->text : "", ev->len}};
+    const gm_str text = {ev->text ? ev->text : "", ev->len};
     const bool asked = ev->kind == GM_EVENT_PROMPT; /* its log-probabilities come with its text */
-    if (!c->begun && !asked) put_choice(x, d->first(x, c));
+    if (!c->begun && !asked) put_chunk(x, c, GM_STR(""), NULL, true);
     c->begun = !asked;
-    if (!take_logprobs(x, c, ev, asked ? &c->logprobs : &delta.logprobs)) {
-        json_decref(delta.logprobs);
-        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+    if (!take_logprobs(x, c, ev)) {
+        fail_memory(x);
         return;
     }
-    if (delta.text.len || delta.logprobs) put_choice(x, d->delta(x, c, &delta));
-    if (ev->kind != GM_EVENT_END) return;
-    delta = (gm_delta){.text = GM_STR(""), .finish = gm_openai_finish(ev)};
-    put_choice(x, d->delta(x, c, &delta));
+    if (asked) return;
+    if (text.len || gm_logprobs_any(&c->logprobs)) put_chunk(x, c, text, NULL, false);
+    if (ev->kind == GM_EVENT_END) put_chunk(x, c, GM_STR(""), gm_openai_finish(ev), false);
 }
 
 static void keep_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     gm_strbuf_put(&c->text, (gm_str){ev->text ? ev->text : "", ev->len});
-    if (c->text.failed || !take_logprobs(x, c, ev, &c->logprobs))
-        fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+    if (c->text.failed || !take_logprobs(x, c, ev)) fail_memory(x);
 }
 
 static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
@@ -333,27 +359,36 @@ static void go_on(gm_exchange *x)
     if (open_next(x, &err) != GM_OK) fail(x, gm_error_status(err.code), err.msg);
 }
 
-/* Every choice has ended. */
-static void finish(gm_exchange *x)
+static void finish_stream(gm_exchange *x)
 {
     gm_generation *const g = x->gen;
-    if (g->ask.stream) {
-        if (g->ask.include_usage && !gm_sse_put(&x->out, gm_openai_usage_chunk(x)))
-            fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
-        else
-            gm_sse_done(&x->out);
-        g->finished = true;
-        return;
+    if (g->ask.include_usage) {
+        gm_sse_begin(&x->out);
+        gm_openai_begin(x, g->dialect->chunk, &x->out);
+        gm_openai_end(x, true, &x->out);
+        gm_sse_end(&x->out);
     }
-    json_t *const choices = json_array();
-    for (uint32_t i = 0; i < g->n_choices; i++)
-        json_array_append_new(choices, g->dialect->whole(x, &g->choices[i]));
-    if (json_array_size(choices) == g->n_choices) {
-        gm_reply_json(x, gm_openai_whole(x, choices));
-    } else {
-        json_decref(choices);
-        gm_reply_json(x, NULL);
+    gm_sse_done(&x->out);
+    g->finished = true;
+}
+
+/* Who has been put into the reply keeps nothing, or it would be there twice. */
+static void finish_whole(gm_exchange *x)
+{
+    const gm_generation *const g = x->gen;
+    gm_strbuf *const out = &x->reply.body;
+    gm_openai_begin(x, g->dialect->object, out);
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        gm_choice *const c = &g->choices[i];
+        if (i) gm_strbuf_putc(out, ',');
+        g->dialect->whole(x, c, out);
+        gm_strbuf_deinit(&c->text);
+        gm_logprobs_deinit(&c->logprobs);
     }
+    gm_openai_end(x, true, out);
+    x->reply.status = MHD_HTTP_OK;
+    if (out->failed)
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
 }
 
 void gm_generation_pump(gm_exchange *x)
@@ -370,7 +405,11 @@ void gm_generation_pump(gm_exchange *x)
         pump_choice(x, &g->choices[i]);
     if (g->finished || x->reply.status) return;
     go_on(x);
-    if (g->n_ended == g->n_choices) finish(x);
+    if (g->n_ended < g->n_choices) return;
+    if (g->ask.stream)
+        finish_stream(x);
+    else
+        finish_whole(x);
 }
 
 /* ---- closing ----------------------------------------------------------------------------- */
@@ -390,8 +429,7 @@ void gm_generation_close(gm_generation *g)
     for (uint32_t i = 0; i < g->n_choices; i++) {
         gm_request_close(atomic_load(&g->choices[i].request));
         gm_strbuf_deinit(&g->choices[i].text);
-        json_decref(g->choices[i].logprobs);
-        json_decref(g->choices[i].held);
+        gm_logprobs_deinit(&g->choices[i].logprobs);
     }
     for (uint32_t i = 0; i < g->n_prompts; i++) {
         gm_ids_deinit(&g->prompts[i]);

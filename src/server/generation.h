@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "server/exchange.h"
 #include "server/fields.h"
+#include "server/logprobs.h"
 
 typedef struct gm_choice {
     _Atomic(gm_request *) request; /* NULL until it is its turn; who cancels may look any time */
@@ -26,32 +27,23 @@ typedef struct gm_choice {
     bool ended;
     gm_event end;          /* its counts; the text is in `text`                         */
     gm_strbuf text;        /* of a whole reply                                          */
-    json_t *logprobs;      /* of a whole reply, or of a stream's prompt                 */
+    gm_logprobs logprobs;  /* that were not sent yet                                    */
     size_t offset;         /* characters of text before the next token                  */
     gm_utf8_part part;     /* and behind them the beginning of a character              */
-    json_t *held;          /* log-probabilities of tokens whose text is not out yet     */
     size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
     gm_event tallied;      /* the last event that is in the tally: its counts           */
 } gm_choice;
 
-/* A piece of a choice for a stream. */
-typedef struct gm_delta {
-    gm_str text;
-    json_t *logprobs;   /* or NULL; the receiver owns it */
-    const char *finish; /* finish_reason, or NULL        */
-} gm_delta;
-
 typedef struct gm_dialect {
     const char *prompt;         /* the field that has what is asked                      */
     const char *object, *chunk; /* the "object" of a whole reply and of a stream's chunk */
-    json_t *(*logprobs_new)(void);
-    /* Adds one token's; false for lack of memory. */
-    bool (*logprobs_add)(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to);
-    /* What a stream's choice begins with (null: nothing), or has in every chunk; an element of
-     * "choices". */
-    json_t *(*first)(gm_exchange *x, gm_choice *c);
-    json_t *(*delta)(gm_exchange *x, gm_choice *c, const gm_delta *d);
-    json_t *(*whole)(gm_exchange *x, gm_choice *c);
+    /* Adds one token's to c->logprobs. */
+    void (*logprobs_add)(gm_exchange *x, gm_choice *c, const gm_event *ev);
+    /* Elements of "choices": what a stream's choice begins with (maybe nothing is written), what it has
+     * in every chunk, and one of a whole reply. They have what c->logprobs has let out. */
+    void (*first)(gm_exchange *x, gm_choice *c, gm_strbuf *out);
+    void (*delta)(gm_exchange *x, gm_choice *c, gm_str text, const char *finish, gm_strbuf *out);
+    void (*whole)(gm_exchange *x, gm_choice *c, gm_strbuf *out);
 } gm_dialect;
 
 struct gm_generation {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "server/openai.h"
 
+#include <inttypes.h>
 #include <math.h>
 
-#include "base/utf8.h"
+#include "server/jsontext.h"
 #include "server/state.h"
 
 /* ---- envelopes --------------------------------------------------------------------------- */
 
-static json_t *usage(const gm_exchange *x)
+static void put_usage(const gm_exchange *x, gm_strbuf *out)
 {
     const gm_generation *const g = x->gen;
-    json_int_t n_prompt = 0, n_cached = 0, n_answer = 0;
+    uint64_t n_prompt = 0, n_cached = 0, n_answer = 0;
     for (uint32_t i = 0; i < g->n_choices; i++) {
         const gm_choice *const c = &g->choices[i];
         n_answer += c->end.n_answer;
@@ -19,66 +20,44 @@ static json_t *usage(const gm_exchange *x)
         n_prompt += c->end.n_prompt;
         n_cached += c->end.n_cached;
     }
-    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:i}}", "prompt_tokens", n_prompt,
-                     "completion_tokens", n_answer, "total_tokens", n_prompt + n_answer,
-                     "prompt_tokens_details", "cached_tokens", n_cached,
-                     "completion_tokens_details", "reasoning_tokens", 0);
+    gm_strbuf_printf(out,
+                     "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
+                     ",\"total_tokens\":%" PRIu64
+                     ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
+                     "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}",
+                     n_prompt, n_answer, n_prompt + n_answer, n_cached);
 }
 
-static json_t *envelope(const gm_exchange *x, const char *object, json_t *choices)
+void gm_openai_begin(const gm_exchange *x, const char *object, gm_strbuf *out)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", x->id, "object", object, "created",
-                     (json_int_t)x->gen->created, "model", x->server->model_name,
-                     "system_fingerprint", x->server->fingerprint, "choices", choices);
+    gm_strbuf_printf(out,
+                     "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", x->id,
+                     object, x->gen->created);
+    gm_jsontext_name(out, x->server->model_name);
+    gm_strbuf_put(out, GM_STR(",\"system_fingerprint\":"));
+    gm_jsontext_name(out, x->server->fingerprint);
+    gm_strbuf_put(out, GM_STR(",\"choices\":["));
 }
 
-/* An object with a usage in it, or NULL. */
-static json_t *with_usage(json_t *object, json_t *value)
+void gm_openai_end(const gm_exchange *x, bool with_usage, gm_strbuf *out)
 {
-    if (json_object_set_new(object, "usage", value) == 0) return object;
-    json_decref(object);
-    return NULL;
-}
-
-json_t *gm_openai_chunk(const gm_exchange *x, json_t *choice)
-{
-    const gm_generation *const g = x->gen;
-    json_t *const chunk = envelope(x, g->dialect->chunk, json_pack("[o]", choice));
-    return g->ask.include_usage ? with_usage(chunk, json_null()) : chunk;
-}
-
-json_t *gm_openai_usage_chunk(const gm_exchange *x)
-{
-    return with_usage(envelope(x, x->gen->dialect->chunk, json_array()), usage(x));
-}
-
-json_t *gm_openai_whole(const gm_exchange *x, json_t *choices)
-{
-    return with_usage(envelope(x, x->gen->dialect->object, choices), usage(x));
+    gm_strbuf_putc(out, ']');
+    if (with_usage || x->gen->ask.include_usage) gm_strbuf_put(out, GM_STR(",\"usage\":"));
+    if (with_usage)
+        put_usage(x, out);
+    else if (x->gen->ask.include_usage)
+        gm_strbuf_put(out, GM_STR("null"));
+    gm_strbuf_putc(out, '}');
 }
 
 /* ---- parts ------------------------------------------------------------------------------- */
 
-json_t *gm_openai_text(const char *p, size_t n)
+void gm_openai_logprob(gm_strbuf *out, float logprob)
 {
-    json_t *const plain = json_stringn(p ? p : "", n);
-    if (plain) return plain;
-    gm_strbuf fixed = {0};
-    for (size_t i = 0; i < n;) {
-        uint32_t cp = 0;
-        const size_t len = gm_utf8_read(p + i, n - i, &cp);
-        gm_strbuf_put(&fixed, len ? (gm_str){p + i, len} : GM_STR(GM_UTF8_REPLACEMENT_STR));
-        i += len ? len : 1;
-    }
-    json_t *const text = fixed.failed ? NULL : json_stringn(fixed.p ? fixed.p : "", fixed.len);
-    gm_strbuf_deinit(&fixed);
-    return text;
-}
-
-json_t *gm_openai_logprob(float logprob)
-{
-    if (isnan(logprob)) return json_null();
-    return json_real(isfinite(logprob) ? (double)logprob : -9999.0);
+    if (isnan(logprob))
+        gm_strbuf_put(out, GM_STR("null"));
+    else
+        gm_jsontext_real(out, isfinite(logprob) ? (double)logprob : -9999.0);
 }
 
 gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags)

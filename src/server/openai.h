@@ -2,22 +2,17 @@
 #ifndef GM_SERVER_OPENAI_H
 #define GM_SERVER_OPENAI_H
 
-/* OpenAI's objects, as far as chat and completions share them. Everything that
- * answers a json_t answers NULL for lack of memory, and takes NULL for what was to
- * be put into it. */
+/* OpenAI's objects, as far as chat and completions share them, written as text. */
 
 #include "server/generation.h"
 
-/* A chunk of a stream with one choice, or a whole reply with all; NULL for lack of memory. */
-json_t *gm_openai_chunk(const gm_exchange *x, json_t *choice);
-json_t *gm_openai_whole(const gm_exchange *x, json_t *choices);
-/* The last chunk of a stream that was asked to have it. */
-json_t *gm_openai_usage_chunk(const gm_exchange *x);
+/* An object up to the first of its choices, and from behind the last of them on: with its usage, or as
+ * a stream's chunk has it. */
+void gm_openai_begin(const gm_exchange *x, const char *object, gm_strbuf *out);
+void gm_openai_end(const gm_exchange *x, bool with_usage, gm_strbuf *out);
 
-/* A string of bytes that may not be UTF-8: what is not becomes U+FFFD. */
-json_t *gm_openai_text(const char *p, size_t n);
 /* A log-probability: JSON has no infinity, -9999 stands for it; NaN is null. */
-json_t *gm_openai_logprob(float logprob);
+void gm_openai_logprob(gm_strbuf *out, float logprob);
 /* The bytes of a token, or NULL for lack of memory; flags as of gm_model_detokenize. Valid until the
  * next call. */
 gm_str gm_openai_token(gm_exchange *x, int32_t id, uint32_t flags);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /v1/chat/completions */
 
+#include <inttypes.h>
+
+#include "server/jsontext.h"
 #include "server/messages.h"
 #include "server/openai.h"
 #include "server/router.h"
@@ -8,71 +11,86 @@
 
 /* ---- log-probabilities ------------------------------------------------------------------- */
 
-static json_t *logprobs_new(void)
-{
-    return json_pack("{s:[], s:n}", "content", "refusal");
-}
-
-static json_t *token_json(gm_exchange *x, int32_t id, float logprob)
+static void put_token(gm_exchange *x, int32_t id, float logprob, gm_strbuf *out)
 {
     const gm_str token = gm_openai_token(x, id, GM_DETOKENIZE_SPECIAL);
-    json_t *const bytes = json_array();
+    if (!token.p) out->failed = GM_E_NOMEM;
+    gm_strbuf_put(out, GM_STR("{\"token\":"));
+    gm_jsontext_string(out, token);
+    gm_strbuf_put(out, GM_STR(",\"logprob\":"));
+    gm_openai_logprob(out, logprob);
+    gm_strbuf_put(out, GM_STR(",\"bytes\":["));
     for (size_t i = 0; i < token.len; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)token.p[i]));
-    if (!token.p || json_array_size(bytes) != token.len) {
-        json_decref(bytes);
-        return NULL;
-    }
-    return json_pack("{s:o, s:o, s:o}", "token", gm_openai_text(token.p, token.len), "logprob",
-                     gm_openai_logprob(logprob), "bytes", bytes);
+        gm_strbuf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)token.p[i]);
+    gm_strbuf_putc(out, ']');
 }
 
-static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to)
+static void logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
-    (void)c;
-    json_t *const top = json_array();
-    for (uint32_t i = 0; i < ev->n_top; i++)
-        json_array_append_new(top, token_json(x, ev->top[i].id, ev->top[i].logprob));
-    json_t *const entry = token_json(x, ev->id, ev->logprob);
-    const bool whole = json_array_size(top) == ev->n_top;
-    return json_object_set_new(entry, "top_logprobs", top) == 0 && whole
-               ? json_array_append_new(json_object_get(to, "content"), entry) == 0
-               : (json_decref(entry), false);
+    gm_strbuf *const out = &c->logprobs.list[0];
+    put_token(x, ev->id, ev->logprob, out);
+    gm_strbuf_put(out, GM_STR(",\"top_logprobs\":["));
+    for (uint32_t i = 0; i < ev->n_top; i++) {
+        if (i) gm_strbuf_putc(out, ',');
+        put_token(x, ev->top[i].id, ev->top[i].logprob, out);
+        gm_strbuf_putc(out, '}');
+    }
+    gm_strbuf_put(out, GM_STR("]},"));
 }
 
 /* ---- objects ----------------------------------------------------------------------------- */
 
-static json_t *first(gm_exchange *x, gm_choice *c)
+/* What a choice has behind its message. */
+static void put_rest(const gm_choice *c, bool logprobs, const char *finish, gm_strbuf *out)
 {
-    (void)x;
-    return json_pack("{s:i, s:{s:s, s:s, s:n}, s:n, s:n}", "index", (int)c->index, "delta", "role",
-                     "assistant", "content", "", "refusal", "logprobs", "finish_reason");
+    gm_strbuf_put(out, GM_STR(",\"logprobs\":"));
+    if (logprobs) {
+        gm_strbuf_put(out, GM_STR("{\"content\":["));
+        gm_strbuf_put(out, gm_logprobs_list(&c->logprobs, 0));
+        gm_strbuf_put(out, GM_STR("],\"refusal\":null}"));
+    } else {
+        gm_strbuf_put(out, GM_STR("null"));
+    }
+    gm_strbuf_put(out, GM_STR(",\"finish_reason\":"));
+    gm_jsontext_name(out, finish);
+    gm_strbuf_putc(out, '}');
 }
 
-static json_t *delta(gm_exchange *x, gm_choice *c, const gm_delta *d)
+static void first(gm_exchange *x, gm_choice *c, gm_strbuf *out)
 {
     (void)x;
-    json_t *const content =
-        d->finish ? json_object()
-                  : json_pack("{s:o}", "content", gm_openai_text(d->text.p, d->text.len));
-    return json_pack("{s:i, s:o, s:o?, s:s?}", "index", (int)c->index, "delta", content, "logprobs",
-                     d->logprobs, "finish_reason", d->finish);
+    gm_strbuf_printf(out,
+                     "{\"index\":%" PRIu32
+                     ",\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}",
+                     c->index);
+    put_rest(c, false, NULL, out);
 }
 
-static json_t *whole(gm_exchange *x, gm_choice *c)
+static void delta(gm_exchange *x, gm_choice *c, gm_str text, const char *finish, gm_strbuf *out)
 {
     (void)x;
-    return json_pack("{s:i, s:{s:s, s:o, s:n}, s:O?, s:s}", "index", (int)c->index, "message",
-                     "role", "assistant", "content", gm_openai_text(c->text.p, c->text.len),
-                     "refusal", "logprobs", c->logprobs, "finish_reason",
-                     gm_openai_finish(&c->end));
+    gm_strbuf_printf(out, "{\"index\":%" PRIu32 ",\"delta\":{", c->index);
+    if (!finish) {
+        gm_strbuf_put(out, GM_STR("\"content\":"));
+        gm_jsontext_string(out, text);
+    }
+    gm_strbuf_putc(out, '}');
+    put_rest(c, gm_logprobs_any(&c->logprobs), finish, out);
+}
+
+static void whole(gm_exchange *x, gm_choice *c, gm_strbuf *out)
+{
+    gm_strbuf_printf(
+        out, "{\"index\":%" PRIu32 ",\"message\":{\"role\":\"assistant\",\"content\":", c->index);
+    gm_jsontext_string(out, gm_strbuf_str(&c->text));
+    gm_strbuf_put(out, GM_STR(",\"refusal\":null}"));
+    put_rest(c, x->gen->ask.logprobs, gm_openai_finish(&c->end), out);
 }
 
 static const gm_dialect dialect = {
     .prompt = "messages",
     .object = "chat.completion",
     .chunk = "chat.completion.chunk",
-    .logprobs_new = logprobs_new,
     .logprobs_add = logprobs_add,
     .first = first,
     .delta = delta,

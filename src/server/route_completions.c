@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
+#include "server/jsontext.h"
 #include "server/openai.h"
 #include "server/router.h"
 #include "server/state.h"
@@ -13,11 +15,7 @@
 
 /* ---- log-probabilities ------------------------------------------------------------------- */
 
-static json_t *logprobs_new(void)
-{
-    return json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs",
-                     "text_offset");
-}
+enum { TOKENS, TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSET };
 
 /* A token's name: its text, or its bytes where these are no text. */
 static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
@@ -53,83 +51,128 @@ static void end_prompt(gm_choice *c)
     c->offset += gm_utf8_part_end(&c->part, NULL);
 }
 
-/* The likeliest comes first, and stays where another token has the same name. */
-static bool top_add(gm_exchange *x, json_t *top, int32_t id, float logprob)
-{
-    char buf[512], key[512];
-    const gm_str name = token_name(x, id, buf, sizeof buf);
-    snprintf(key, sizeof key, "%.*s", (int)name.len, name.p ? name.p : "");
-    if (name.p && json_object_get(top, key)) return true;
-    return name.p && json_object_set_new(top, key, gm_openai_logprob(logprob)) == 0;
-}
-
-/* The token itself is among its candidates, also where it is none of the likeliest. */
-static bool logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev, json_t *to)
+/* A token's name as a string, and its log-probability. */
+static void put_name(gm_exchange *x, int32_t id, gm_strbuf *out)
 {
     char buf[512];
-    json_t *const top = json_object();
-    int bad = 0;
+    const gm_str name = token_name(x, id, buf, sizeof buf);
+    if (!name.p) out->failed = GM_E_NOMEM;
+    gm_jsontext_string(out, name);
+}
+
+/* The likeliest comes first, and stays where another token has the same name. */
+typedef struct names {
+    size_t at[GM_ASK_TOP + 1], len[GM_ASK_TOP + 1]; /* in the list */
+    uint32_t n;
+} names;
+
+static void put_top(gm_exchange *x, names *known, int32_t id, float logprob, gm_strbuf *out)
+{
+    const size_t before = out->len;
+    if (known->n) gm_strbuf_putc(out, ',');
+    const size_t at = out->len;
+    put_name(x, id, out);
+    if (out->failed) return;
+    const gm_str name = {out->p + at, out->len - at};
+    for (uint32_t i = 0; i < known->n; i++) {
+        if (!gm_str_eq(name, (gm_str){out->p + known->at[i], known->len[i]})) continue;
+        out->len = before;
+        return;
+    }
+    known->at[known->n] = at;
+    known->len[known->n++] = name.len;
+    gm_strbuf_putc(out, ':');
+    gm_openai_logprob(out, logprob);
+}
+
+static void put_tops(gm_exchange *x, const gm_event *ev, gm_strbuf *out)
+{
+    names known = {.n = 0};
+    if (ev->n_top == 0) {
+        gm_strbuf_put(out, GM_STR("null,"));
+        return;
+    }
+    gm_strbuf_putc(out, '{');
     for (uint32_t i = 0; i < ev->n_top; i++)
-        bad |= !top_add(x, top, ev->top[i].id, ev->top[i].logprob);
-    bad |= !top_add(x, top, ev->id, ev->logprob);
-    const gm_str name = token_name(x, ev->id, buf, sizeof buf);
-    bad |= !name.p;
-    bad |= json_array_append_new(json_object_get(to, "tokens"), gm_openai_text(name.p, name.len));
+        put_top(x, &known, ev->top[i].id, ev->top[i].logprob, out);
+    put_top(x, &known, ev->id, ev->logprob, out);
+    gm_strbuf_put(out, GM_STR("},"));
+}
+
+static void logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    gm_strbuf *const to = c->logprobs.list;
     const bool asked = ev->kind == GM_EVENT_PROMPT;
-    const gm_str text = gm_openai_token(x, ev->id, asked ? GM_DETOKENIZE_SPECIAL : 0);
-    bad |= !text.p;
+    put_name(x, ev->id, &to[TOKENS]);
+    gm_strbuf_putc(&to[TOKENS], ',');
+    gm_openai_logprob(&to[TOKEN_LOGPROBS], ev->logprob);
+    gm_strbuf_putc(&to[TOKEN_LOGPROBS], ',');
+    put_tops(x, ev, &to[TOP_LOGPROBS]);
     if (!asked && c->tallied.kind != GM_EVENT_TOKEN) end_prompt(c);
-    bad |= json_array_append_new(json_object_get(to, "text_offset"),
-                                 json_integer((json_int_t)next_offset(c, text)));
-    bad |= json_array_append_new(json_object_get(to, "token_logprobs"),
-                                 gm_openai_logprob(ev->logprob));
-    bad |= json_array_append_new(json_object_get(to, "top_logprobs"),
-                                 ev->n_top ? top : (json_decref(top), json_null()));
-    return bad == 0;
+    const gm_str text = gm_openai_token(x, ev->id, asked ? GM_DETOKENIZE_SPECIAL : 0);
+    if (!text.p) to[TEXT_OFFSET].failed = GM_E_NOMEM;
+    gm_strbuf_printf(&to[TEXT_OFFSET], "%zu,", next_offset(c, text));
 }
 
 /* ---- objects ----------------------------------------------------------------------------- */
 
-static json_t *choice_json(const gm_choice *c, gm_str text, json_t *logprobs, const char *finish)
+static void put_logprobs(const gm_logprobs *l, gm_strbuf *out)
 {
-    return json_pack("{s:o, s:i, s:o?, s:s?}", "text", gm_openai_text(text.p, text.len), "index",
-                     (int)c->index, "logprobs", logprobs, "finish_reason", finish);
+    static const char *const NAMES[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    for (size_t i = 0; i < GM_LOGPROBS_LISTS; i++) {
+        gm_strbuf_printf(out, "%c\"%s\":[", i ? ',' : '{', NAMES[i]);
+        gm_strbuf_put(out, gm_logprobs_list(l, i));
+        gm_strbuf_putc(out, ']');
+    }
+    gm_strbuf_putc(out, '}');
 }
 
-static json_t *first(gm_exchange *x, gm_choice *c)
+/* A choice whose text is the one behind the other. */
+static void put_choice(const gm_choice *c, const gm_str text[2], bool logprobs, const char *finish,
+                       gm_strbuf *out)
+{
+    gm_strbuf_put(out, GM_STR("{\"text\":\""));
+    gm_jsontext_put(out, text[0]);
+    gm_jsontext_put(out, text[1]);
+    gm_strbuf_printf(out, "\",\"index\":%" PRIu32 ",\"logprobs\":", c->index);
+    if (logprobs)
+        put_logprobs(&c->logprobs, out);
+    else
+        gm_strbuf_put(out, GM_STR("null"));
+    gm_strbuf_put(out, GM_STR(",\"finish_reason\":"));
+    gm_jsontext_name(out, finish);
+    gm_strbuf_putc(out, '}');
+}
+
+static gm_str echo_of(const gm_exchange *x, const gm_choice *c)
 {
     const gm_text *const echo = &x->gen->texts[c->prompt];
-    json_t *const logprobs = c->logprobs;
-    if (echo->len == 0 && !logprobs) return json_null();
-    c->logprobs = NULL;
-    return choice_json(c, (gm_str){echo->p ? echo->p : "", echo->len}, logprobs, NULL);
+    return (gm_str){echo->p ? echo->p : "", echo->len};
 }
 
-static json_t *delta(gm_exchange *x, gm_choice *c, const gm_delta *d)
+static void first(gm_exchange *x, gm_choice *c, gm_strbuf *out)
+{
+    const gm_str text[2] = {echo_of(x, c), GM_STR("")};
+    const bool logprobs = gm_logprobs_any(&c->logprobs);
+    if (text[0].len || logprobs) put_choice(c, text, logprobs, NULL, out);
+}
+
+static void delta(gm_exchange *x, gm_choice *c, gm_str text, const char *finish, gm_strbuf *out)
 {
     (void)x;
-    return choice_json(c, d->text, d->logprobs, d->finish);
+    put_choice(c, (gm_str[2]){text, GM_STR("")}, gm_logprobs_any(&c->logprobs), finish, out);
 }
 
-static json_t *whole(gm_exchange *x, gm_choice *c)
+static void whole(gm_exchange *x, gm_choice *c, gm_strbuf *out)
 {
-    const gm_text *const echo = &x->gen->texts[c->prompt];
-    gm_strbuf text = {0};
-    gm_strbuf_put(&text, (gm_str){echo->p ? echo->p : "", echo->len});
-    gm_strbuf_put(&text, gm_strbuf_str(&c->text));
-    json_t *const choice = text.failed
-                               ? NULL
-                               : choice_json(c, gm_strbuf_str(&text), json_incref(c->logprobs),
-                                             gm_openai_finish(&c->end));
-    gm_strbuf_deinit(&text);
-    return choice;
+    put_choice(c, (gm_str[2]){echo_of(x, c), gm_strbuf_str(&c->text)}, x->gen->ask.logprobs,
+               gm_openai_finish(&c->end), out);
 }
 
 static const gm_dialect dialect = {
     .prompt = "prompt",
     .object = "text_completion",
     .chunk = "text_completion",
-    .logprobs_new = logprobs_new,
     .logprobs_add = logprobs_add,
     .first = first,
     .delta = delta,

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "server/fields.h"
-#include "server/openai.h"
+#include "server/jsontext.h"
 #include "server/router.h"
 #include "server/state.h"
 #include "server/tokens.h"
@@ -33,32 +33,36 @@ gm_status gm_tokens_read(const json_t *array, gm_ids *out, gm_path *path, gm_err
     return GM_OK;
 }
 
-static bool put_token(const gm_exchange *x, int32_t id, bool with_piece, gm_strbuf *out)
+static void put_token(const gm_exchange *x, int32_t id, bool with_piece, gm_strbuf *out)
 {
     size_t len = 0;
     if (!with_piece) {
         gm_strbuf_printf(out, "%" PRId32, id);
-        return true;
+        return;
     }
     const char *const piece = gm_model_piece(x->server->model, id, &len);
-    return gm_json_put(out,
-                       json_pack("{s:i, s:o}", "id", (int)id, "piece", gm_openai_text(piece, len)));
+    gm_strbuf_printf(out, "{\"id\":%" PRId32 ",\"piece\":", id);
+    gm_jsontext_string(out, (gm_str){piece, len});
+    gm_strbuf_putc(out, '}');
 }
 
-/* The reply, token by token: as one value of jansson's, the millions that a body may hold would take
- * several times their text. */
-static bool put_tokens(gm_exchange *x, const gm_ids *ids, bool with_pieces)
+static void put_tokens(gm_exchange *x, const gm_ids *ids, bool with_pieces)
 {
     gm_strbuf *const out = &x->reply.body;
-    bool whole = true;
-    x->reply.status = MHD_HTTP_OK;
-    gm_strbuf_put(out, gm_str_c("{\"tokens\":["));
-    for (size_t i = 0; i < ids->n && whole; i++) {
+    gm_strbuf_put(out, GM_STR("{\"tokens\":["));
+    for (size_t i = 0; i < ids->n; i++) {
         if (i) gm_strbuf_putc(out, ',');
-        whole = put_token(x, ids->at[i], with_pieces, out);
+        put_token(x, ids->at[i], with_pieces, out);
     }
     gm_strbuf_printf(out, "],\"count\":%zu}", ids->n);
-    return whole && !out->failed;
+}
+
+/* The reply's body is written; or memory ran out. */
+static void end_reply(gm_exchange *x)
+{
+    x->reply.status = MHD_HTTP_OK;
+    if (x->reply.body.failed)
+        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
 }
 
 static bool read_fields(gm_exchange *x, gm_ask *ask, uint32_t in)
@@ -89,8 +93,8 @@ void gm_route_tokenize(gm_exchange *x)
         return;
     }
     json_object_del(x->json, "content"); /* the reply may be many times as long */
-    if (!put_tokens(x, &ids, ask.with_pieces))
-        gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
+    put_tokens(x, &ids, ask.with_pieces);
+    end_reply(x);
     gm_ids_deinit(&ids);
 }
 
@@ -104,10 +108,14 @@ void gm_route_detokenize(gm_exchange *x)
     gm_path_set(&ask.path, "tokens");
     if (gm_tokens_read(ask.tokens, &ids, &ask.path, &err) != GM_OK ||
         gm_model_detokenize(x->server->model, ids.at, ids.n, GM_DETOKENIZE_SPECIAL, &text, &err) !=
-            GM_OK)
+            GM_OK) {
         gm_reply_failure(x, ask.path.text, &err);
-    else
-        gm_reply_json(x, json_pack("{s:o}", "content", gm_openai_text(text.p, text.len)));
+    } else {
+        gm_strbuf_put(&x->reply.body, GM_STR("{\"content\":"));
+        gm_jsontext_string(&x->reply.body, (gm_str){text.p ? text.p : "", text.len});
+        gm_strbuf_putc(&x->reply.body, '}');
+        end_reply(x);
+    }
     gm_ids_deinit(&ids);
     gm_text_deinit(&text);
 }

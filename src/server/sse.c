@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "server/sse.h"
 
-bool gm_sse_put(gm_strbuf *out, json_t *value)
+void gm_sse_begin(gm_strbuf *out)
 {
-    const size_t len = out->len;
     gm_strbuf_put(out, GM_STR("data: "));
-    const bool ok = gm_json_put(out, value);
+}
+
+void gm_sse_end(gm_strbuf *out)
+{
     gm_strbuf_put(out, GM_STR("\n\n"));
-    if (ok && out->failed == GM_OK) return true;
-    out->len = len; /* no half events */
-    return false;
 }
 
 void gm_sse_done(gm_strbuf *out)

@@ -6,8 +6,9 @@
 
 #include "server/exchange.h"
 
-/* "data: {...}"; the value is freed. False for NULL and for lack of memory. */
-bool gm_sse_put(gm_strbuf *out, json_t *value);
+/* An event's "data: "; its JSON, of one line, follows, and then its end. */
+void gm_sse_begin(gm_strbuf *out);
+void gm_sse_end(gm_strbuf *out);
 /* "data: [DONE]" */
 void gm_sse_done(gm_strbuf *out);
 /* A comment, which keeps proxies and clients from giving up. */

@@ -10,15 +10,16 @@
 #include "server/metrics.h"
 #include "server/watcher.h"
 
-#define GM_SERVER_BODY_MAX    (16u << 20)  /* bytes of a request's body                  */
-#define GM_SERVER_BODY_LARGE  (1u << 20)   /* that others do not wait for                */
-#define GM_SERVER_BODIES_MAX  (256u << 20) /* bytes of all bodies that wait to be read   */
-#define GM_SERVER_VALUES_MAX  300000       /* values in a body: each takes about 100 bytes */
-#define GM_SERVER_HEAD_MAX    (32u << 10)  /* bytes of its headers, with what is noted of each */
-#define GM_SERVER_POOL        (66u << 10)  /* for them, a reply that repeats them, and a reply */
-#define GM_SERVER_CONNECTIONS 1000         /* at once, if there may be so many files     */
-#define GM_SERVER_FILES       48           /* that are kept for everything else          */
-#define GM_SERVER_MAX_CHOICES 128          /* answers to one request, all prompts of it  */
+#define GM_SERVER_BODY_MAX     (16u << 20)  /* bytes of a request's body                  */
+#define GM_SERVER_BODY_LARGE   (1u << 20)   /* that others do not wait for                */
+#define GM_SERVER_BODIES_MAX   (256u << 20) /* bytes of all bodies that wait to be read   */
+#define GM_SERVER_VALUES_MAX   300000       /* values in a body: each takes about 100 bytes */
+#define GM_SERVER_HEAD_MAX     (32u << 10)  /* bytes of its headers, with what is noted of each */
+#define GM_SERVER_POOL         (66u << 10)  /* for them, a reply that repeats them, and a reply */
+#define GM_SERVER_CONNECTIONS  1000         /* at once, if there may be so many files     */
+#define GM_SERVER_FILES        48           /* that are kept for everything else          */
+#define GM_SERVER_MAX_CHOICES  128          /* answers to one request, all prompts of it  */
+#define GM_SERVER_LOGPROBS_MAX 500000       /* in one reply: each takes about 70 bytes     */
 
 struct gm_server {
     gm_server_opts opts;

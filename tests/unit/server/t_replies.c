@@ -116,12 +116,47 @@ static void test_one_bos(void **state)
     gm_server_close(served.server);
 }
 
+/* A whole reply's log-probabilities are counted before anything is computed; a stream keeps none. */
+static void test_logprobs_are_bounded(void **state)
+{
+    (void)state;
+#define MANY "\"n\":128,\"max_tokens\":2000,\"ignore_eos\":true"
+    served_open(NULL);
+    served_expect("POST", "/v1/completions", "{\"prompt\":\"p7\",\"logprobs\":1," MANY "}",
+                  "512000 log-probabilities are asked for, in all answers, with candidates, "
+                  "expected at most 500000; a stream may have more");
+    assert_non_null(strstr(served.reply, "HTTP/1.1 400"));
+    assert_non_null(strstr(served.reply, "\"param\":\"logprobs\""));
+    served_expect("POST", "/v1/completions",
+                  "{\"prompt\":\"p7\",\"logprobs\":1,\"stream\":true," MANY "}", "data: {");
+    served_expect("POST", "/v1/completions", /* what does not fit the context is not counted */
+                  "{\"prompt\":\"p7\",\"logprobs\":0,\"max_tokens\":4000000000,"
+                  "\"stop\":[\"p\",\"q\",\"0\",\"1\"]}",
+                  "HTTP/1.1 200");
+    gm_server_close(served.server);
+#undef MANY
+}
+
+/* Every character that JSON has another way to say comes through, and what is no text at all. */
+static void test_strings(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"tokens\":[%d,%d,%d,%d,%d,%d,%d,%d]}";
+    char asked[200];
+    snprintf(asked, sizeof asked, body, BYTE('"'), BYTE('\\'), BYTE('\n'), BYTE(1), BYTE(0x7F),
+             BYTE(0xC3), BYTE(0xA9), BYTE(0xFF));
+    served_open(NULL);
+    served_expect("POST", "/detokenize", asked,
+                  "{\"content\":\"\\\"\\\\\\n\\u0001\x7F\xC3\xA9\xEF\xBF\xBD\"}");
+    gm_server_close(served.server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_offsets),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_one_bos),
+        cmocka_unit_test(test_offsets), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_one_bos), cmocka_unit_test(test_logprobs_are_bounded),
+        cmocka_unit_test(test_strings),
     };
     return cmocka_run_group_tests_name("t_replies", tests, served_setup, served_teardown);
 }

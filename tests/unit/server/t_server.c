@@ -115,7 +115,7 @@ static void test_begun_and_late(void **state)
 }
 
 #define MANY \
-    "{\"prompt\":\"p7\",\"max_tokens\":2000,\"n\":128,\"ignore_eos\":true,\"logprobs\":1%s%s}"
+    "{\"prompt\":\"p7\",\"max_tokens\":2000,\"n\":120,\"ignore_eos\":true,\"logprobs\":1%s%s}"
 
 static uint64_t answered(void)
 {
@@ -152,7 +152,7 @@ static void test_clients_leave(void **state)
         served_await("gemmule_requests_queued 0\n");
         gm_request_close(slow);
         served_await("gemmule_requests_running 0\n");
-        assert_true(answered() - before < 128 * 2000);
+        assert_true(answered() - before < 120 * 2000);
         if (half) {
             served_read(fd, NULL); /* it is hung up on */
             assert_null(strstr(served.reply, "[DONE]"));
