@@ -51,7 +51,6 @@ bool gm_generation_prompts(gm_exchange *x, uint32_t n)
         return false;
     }
     if (gm_mem_alloc(&g->prompts, n, sizeof *g->prompts, "prompts", &err) != GM_OK ||
-        gm_mem_alloc(&g->texts, n, sizeof *g->texts, "prompts", &err) != GM_OK ||
         gm_mem_alloc(&g->choices, n_choices, sizeof *g->choices, "answers", &err) != GM_OK) {
         gm_reply_failure(x, NULL, &err);
         return false;
@@ -73,12 +72,38 @@ static uint64_t seed_of(const gm_ask *a)
     return getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random ? random : 0;
 }
 
+gm_prompt *gm_generation_prompt(const gm_generation *g, const gm_choice *c)
+{
+    return &g->prompts[g->prompts[c->prompt].same];
+}
+
+/* Whether this is the choice that tells of its prompt's tokens. */
+static bool is_teller(const gm_generation *g, const gm_choice *c)
+{
+    const bool first =
+        c->index % (uint32_t)g->ask.n == 0 && g->prompts[c->prompt].same == c->prompt;
+    return first && g->flags & GM_REQUEST_PROMPT;
+}
+
+static void find_equals(gm_generation *g)
+{
+    for (uint32_t i = 0; i < g->n_prompts; i++) {
+        const gm_ids *const ids = &g->prompts[i].ids;
+        uint32_t k = 0;
+        while (k < i && (g->prompts[k].ids.n != ids->n ||
+                         memcmp(g->prompts[k].ids.at, ids->at, ids->n * sizeof *ids->at) != 0))
+            k++;
+        g->prompts[i].same = k;
+    }
+}
+
 /* What is asked for choice i. */
 static gm_request_opts opts_of(gm_exchange *x, uint32_t i)
 {
     const gm_generation *const g = x->gen;
     const gm_ask *const a = &g->ask;
-    const gm_ids *const prompt = &g->prompts[g->choices[i].prompt];
+    const gm_choice *const c = &g->choices[i];
+    const gm_ids *const prompt = &g->prompts[c->prompt].ids;
     gm_request_opts o = gm_request_opts_default(x->server->model);
     o.sampling = a->sampling;
     o.sampling.bias = a->biases;
@@ -86,6 +111,7 @@ static gm_request_opts opts_of(gm_exchange *x, uint32_t i)
     o.sampling.seed = g->seed + i % (uint32_t)a->n;
     o.max_tokens = a->max_tokens > 0 ? (uint32_t)a->max_tokens : 0;
     o.flags = g->flags | (i ? GM_REQUEST_ALONG : 0);
+    if (!is_teller(g, c)) o.flags &= ~(uint32_t)GM_REQUEST_PROMPT;
     if (g->n_choices > 1) o.group = g;
     o.ids = prompt->at;
     o.n_ids = prompt->n;
@@ -121,10 +147,11 @@ static uint64_t n_kept(const gm_exchange *x)
     const uint64_t n_ctx = gm_engine_ctx(x->server->engine), most = (uint64_t)g->ask.max_tokens;
     uint64_t n = 0;
     for (uint32_t i = 0; g->ask.logprobs && i < g->n_choices; i++) {
-        const uint64_t n_prompt = g->prompts[g->choices[i].prompt].n;
+        const gm_choice *const c = &g->choices[i];
+        const uint64_t n_prompt = g->prompts[c->prompt].ids.n;
         const uint64_t room = n_prompt < n_ctx ? n_ctx - n_prompt : 0;
         if (!g->ask.stream) n += most < room ? most : room;
-        if (g->flags & GM_REQUEST_PROMPT) n += n_prompt;
+        if (is_teller(g, c) || (g->flags & GM_REQUEST_PROMPT && !g->ask.stream)) n += n_prompt;
     }
     return n * (g->ask.n_top + 1);
 }
@@ -153,6 +180,7 @@ void gm_generation_start(gm_exchange *x)
     gm_err err = {0};
     gm_status status = GM_OK;
     g->seed = seed_of(&g->ask);
+    find_equals(g);
     x->open_s = gm_clock_s();
     gm_path_set(&g->ask.path, "%s", g->dialect->prompt);
     for (uint32_t i = 0; i < g->n_choices && status == GM_OK; i += (uint32_t)g->ask.n) {
@@ -226,16 +254,15 @@ static void put_chunk(gm_exchange *x, gm_choice *c, gm_str text, const char *fin
 static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
 {
     const bool drawn = ev->kind == GM_EVENT_TOKEN && !gm_model_ends(x->server->model, ev->id);
-    return x->gen->ask.logprobs && (drawn || ev->kind == GM_EVENT_PROMPT);
+    return x->gen->ask.logprobs && drawn;
 }
 
 /* Takes one token's log-probabilities, and where in the text it begins. */
 static void hold_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
-    const bool drawn = ev->kind == GM_EVENT_TOKEN;
     if (x->gen->ask.n_stops) gm_logprobs_hold(&c->logprobs, c->n_drawn);
-    x->gen->dialect->logprobs_add(x, c, ev);
-    const gm_str text = drawn ? gm_openai_token(x, ev->id, 0) : GM_STR("");
+    x->gen->dialect->logprobs_add(x, ev, &c->logprobs);
+    const gm_str text = gm_openai_token(x, ev->id, 0);
     if (!text.p) c->logprobs.list[0].failed = GM_E_NOMEM;
     c->n_drawn += text.len;
 }
@@ -252,14 +279,10 @@ static bool take_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
 static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     const gm_str text = {ev->text ? ev->text : "", ev->len};
-    const bool asked = ev->kind == GM_EVENT_PROMPT; /* its log-probabilities come with its text */
-    if (!c->begun && !asked) put_chunk(x, c, GM_STR(""), NULL, true);
-    c->begun = !asked;
     if (!take_logprobs(x, c, ev)) {
         fail_memory(x);
         return;
     }
-    if (asked) return;
     if (text.len || gm_logprobs_any(&c->logprobs)) put_chunk(x, c, text, NULL, false);
     if (ev->kind == GM_EVENT_END) put_chunk(x, c, GM_STR(""), gm_openai_finish(ev), false);
 }
@@ -289,22 +312,44 @@ static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
     t->n_cached += ev->n_cached;
 }
 
+/* One of a prompt's tokens. Nothing comes before the first, so no engine tells of it. */
+static void tell(gm_exchange *x, gm_prompt *p, const gm_event *ev)
+{
+    const int32_t first = p->ids.at[0];
+    if (!p->begun && !gm_openai_is_bos(x, first))
+        x->gen->dialect->logprobs_add(
+            x, &(gm_event){.kind = GM_EVENT_PROMPT, .id = first, .logprob = NAN}, &p->logprobs);
+    p->begun = true;
+    if (ev->kind == GM_EVENT_PROMPT) x->gen->dialect->logprobs_add(x, ev, &p->logprobs);
+    if (gm_logprobs_failed(&p->logprobs)) fail_memory(x);
+}
+
+/* The answer begins. The prompt's text ends by itself: no token of the answer goes on with a character
+ * of it. */
+static void begin(gm_exchange *x, gm_choice *c, const gm_event *ev)
+{
+    gm_prompt *const p = gm_generation_prompt(x->gen, c);
+    if (is_teller(x->gen, c)) {
+        tell(x, p, ev);
+        p->logprobs.offset += gm_utf8_part_end(&p->logprobs.part, NULL);
+        p->told = true;
+    }
+    c->begun = true;
+    c->logprobs.offset = p->logprobs.offset;
+    if (x->gen->ask.stream) put_chunk(x, c, GM_STR(""), NULL, true);
+}
+
 static void take_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
+    if (ev->kind == GM_EVENT_PROMPT) {
+        tell(x, gm_generation_prompt(x->gen, c), ev);
+        return;
+    }
+    if (!c->begun) begin(x, c, ev);
     if (x->gen->ask.stream)
         stream_event(x, c, ev);
     else
         keep_event(x, c, ev);
-}
-
-/* Nothing comes before a prompt's first token, so no engine tells of it. */
-static void tell_first(gm_exchange *x, gm_choice *c)
-{
-    if (c->told || !(x->gen->flags & GM_REQUEST_PROMPT)) return;
-    c->told = true;
-    const int32_t id = x->gen->prompts[c->prompt].at[0];
-    if (gm_openai_is_bos(x, id)) return;
-    take_event(x, c, &(gm_event){.kind = GM_EVENT_PROMPT, .id = id, .logprob = NAN});
 }
 
 /* All that there is of one choice. */
@@ -324,7 +369,6 @@ static void pump_choice(gm_exchange *x, gm_choice *c)
             fail(x, l.status, l.why);
             return;
         }
-        tell_first(x, c);
         take_event(x, c, &ev);
         tally_event(x, c, &ev);
         if (ev.kind == GM_EVENT_END) {
@@ -349,12 +393,15 @@ bool gm_generation_tally_wait(gm_exchange *x)
     return g->n_opened > 1 || ev.prefill_s > 0;
 }
 
-/* Opens the next choice once the one before has left the queue. */
+/* Opens the next choice once the one before has left the queue, and the prompt is told. */
 static void go_on(gm_exchange *x)
 {
     const gm_generation *const g = x->gen;
     gm_err err = {0};
     if (g->n_opened == g->n_choices || g->choices[g->n_opened - 1].tallied.kind == GM_EVENT_NONE)
+        return;
+    const gm_choice *const next = &g->choices[g->n_opened];
+    if (g->flags & GM_REQUEST_PROMPT && !is_teller(g, next) && !gm_generation_prompt(g, next)->told)
         return;
     if (open_next(x, &err) != GM_OK) fail(x, gm_error_status(err.code), err.msg);
 }
@@ -432,12 +479,12 @@ void gm_generation_close(gm_generation *g)
         gm_logprobs_deinit(&g->choices[i].logprobs);
     }
     for (uint32_t i = 0; i < g->n_prompts; i++) {
-        gm_ids_deinit(&g->prompts[i]);
-        gm_text_deinit(&g->texts[i]);
+        gm_ids_deinit(&g->prompts[i].ids);
+        gm_text_deinit(&g->prompts[i].text);
+        gm_logprobs_deinit(&g->prompts[i].logprobs);
     }
     gm_text_deinit(&g->token);
     gm_mem_free(g->choices);
     gm_mem_free(g->prompts);
-    gm_mem_free(g->texts);
     gm_mem_free(g);
 }

@@ -12,7 +12,6 @@
  * Chat and completions are two dialects: what they share is here and in openai.c,
  * what differs is in the table of functions that each of them gives. */
 
-#include "base/utf8.h"
 #include "server/exchange.h"
 #include "server/fields.h"
 #include "server/logprobs.h"
@@ -22,25 +21,32 @@ typedef struct gm_choice {
     double open_s;                 /* when that was */
     uint32_t index;
     uint32_t prompt; /* which of the prompts                                      */
-    bool begun;      /* what comes before the first token was sent                */
-    bool told;       /* the prompt's first token was */
+    bool begun;      /* what comes before the first token is known, and sent      */
     bool ended;
     gm_event end;          /* its counts; the text is in `text`                         */
     gm_strbuf text;        /* of a whole reply                                          */
     gm_logprobs logprobs;  /* that were not sent yet                                    */
-    size_t offset;         /* characters of text before the next token                  */
-    gm_utf8_part part;     /* and behind them the beginning of a character              */
     size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
     gm_event tallied;      /* the last event that is in the tally: its counts           */
 } gm_choice;
 
+/* What the answers to a prompt have in common. */
+typedef struct gm_prompt {
+    gm_ids ids;
+    gm_text text;         /* as echo shows it                                           */
+    uint32_t same;        /* the first of the prompts that is equal: it has all below   */
+    bool begun, told;     /* the first of its tokens came; all of them did              */
+    gm_logprobs logprobs; /* of its tokens, where they are wanted                       */
+} gm_prompt;
+
 typedef struct gm_dialect {
     const char *prompt;         /* the field that has what is asked                      */
     const char *object, *chunk; /* the "object" of a whole reply and of a stream's chunk */
-    /* Adds one token's to c->logprobs. */
-    void (*logprobs_add)(gm_exchange *x, gm_choice *c, const gm_event *ev);
+    /* Adds one token's. */
+    void (*logprobs_add)(gm_exchange *x, const gm_event *ev, gm_logprobs *to);
     /* Elements of "choices": what a stream's choice begins with (maybe nothing is written), what it has
-     * in every chunk, and one of a whole reply. They have what c->logprobs has let out. */
+     * in every chunk, and one of a whole reply. They have what c->logprobs has let out; the first and
+     * the whole one also what the prompt has. */
     void (*first)(gm_exchange *x, gm_choice *c, gm_strbuf *out);
     void (*delta)(gm_exchange *x, gm_choice *c, gm_str text, const char *finish, gm_strbuf *out);
     void (*whole)(gm_exchange *x, gm_choice *c, gm_strbuf *out);
@@ -49,10 +55,9 @@ typedef struct gm_dialect {
 struct gm_generation {
     const gm_dialect *dialect;
     gm_ask ask;
-    uint32_t flags;  /* GM_REQUEST_*                    */
-    int64_t created; /* Unix time                       */
-    gm_ids *prompts; /* [n_prompts]                     */
-    gm_text *texts;  /* [n_prompts] as echo shows them  */
+    uint32_t flags;     /* GM_REQUEST_*                    */
+    int64_t created;    /* Unix time                       */
+    gm_prompt *prompts; /* [n_prompts]                  */
     uint32_t n_prompts;
     gm_choice *choices; /* [n_prompts * ask.n]            */
     uint32_t n_choices, n_opened, n_ended;
@@ -67,6 +72,9 @@ bool gm_generation_read(gm_exchange *x, const gm_dialect *dialect, uint32_t in, 
 bool gm_generation_prompts(gm_exchange *x, uint32_t n);
 /* Hands the prompts to the engine. On failure fills x->reply. */
 void gm_generation_start(gm_exchange *x);
+
+/* What the answers to a choice's prompt, and to those that are equal, have in common. */
+gm_prompt *gm_generation_prompt(const gm_generation *g, const gm_choice *c);
 
 /* Takes events: into x->out where it streams, else into the choices and, at the end, x->reply. */
 void gm_generation_pump(gm_exchange *x);

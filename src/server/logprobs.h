@@ -8,7 +8,7 @@
  * A stop string may take back the text of tokens that were drawn: what a token has comes out with its
  * text, or never. */
 
-#include "base/strbuf.h"
+#include "base/utf8.h"
 
 #define GM_LOGPROBS_LISTS 4
 
@@ -22,6 +22,8 @@ typedef struct gm_logprobs {
     gm_strbuf list[GM_LOGPROBS_LISTS];
     gm_logprobs_mark *marks; /* [n_marks] */
     size_t n_marks, cap_marks;
+    size_t offset;     /* characters of text before the next token       */
+    gm_utf8_part part; /* and behind them the beginning of a character   */
 } gm_logprobs;
 
 /* What is appended from here on is of a token that begins at this byte, and waits for it. */

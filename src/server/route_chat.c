@@ -25,9 +25,9 @@ static void put_token(gm_exchange *x, int32_t id, float logprob, gm_strbuf *out)
     gm_strbuf_putc(out, ']');
 }
 
-static void logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev)
+static void logprobs_add(gm_exchange *x, const gm_event *ev, gm_logprobs *to)
 {
-    gm_strbuf *const out = &c->logprobs.list[0];
+    gm_strbuf *const out = &to->list[0];
     put_token(x, ev->id, ev->logprob, out);
     gm_strbuf_put(out, GM_STR(",\"top_logprobs\":["));
     for (uint32_t i = 0; i < ev->n_top; i++) {
@@ -103,8 +103,8 @@ void gm_route_chat(gm_exchange *x)
         return;
     gm_generation *const g = x->gen;
     gm_err err = {0};
-    if (gm_messages_encode(x->server->model, g->ask.messages, &g->prompts[0], &g->ask.path, &err) !=
-        GM_OK)
+    if (gm_messages_encode(x->server->model, g->ask.messages, &g->prompts[0].ids, &g->ask.path,
+                           &err) != GM_OK)
         gm_reply_failure(x, g->ask.path.text, &err);
     else
         gm_generation_start(x);

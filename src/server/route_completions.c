@@ -35,20 +35,14 @@ static gm_str token_name(gm_exchange *x, int32_t id, char *buf, size_t size)
 
 /* Where in the text a token begins that has these bytes: at the character that its first byte is
  * of. */
-static size_t next_offset(gm_choice *c, gm_str bytes)
+static size_t next_offset(gm_logprobs *l, gm_str bytes)
 {
-    size_t at = c->offset;
+    size_t at = l->offset;
     for (size_t i = 0; bytes.p && i < bytes.len; i++) {
-        c->offset += gm_utf8_part_put(&c->part, bytes.p[i], NULL);
-        if (i == 0) at = c->offset - (c->part.n_held == 0);
+        l->offset += gm_utf8_part_put(&l->part, bytes.p[i], NULL);
+        if (i == 0) at = l->offset - (l->part.n_held == 0);
     }
     return at;
-}
-
-/* The prompt's text ends by itself: no token of the answer goes on with a character of it. */
-static void end_prompt(gm_choice *c)
-{
-    c->offset += gm_utf8_part_end(&c->part, NULL);
 }
 
 /* A token's name as a string, and its log-probability. */
@@ -99,74 +93,88 @@ static void put_tops(gm_exchange *x, const gm_event *ev, gm_strbuf *out)
     gm_strbuf_put(out, GM_STR("},"));
 }
 
-static void logprobs_add(gm_exchange *x, gm_choice *c, const gm_event *ev)
+static void logprobs_add(gm_exchange *x, const gm_event *ev, gm_logprobs *l)
 {
-    gm_strbuf *const to = c->logprobs.list;
+    gm_strbuf *const to = l->list;
     const bool asked = ev->kind == GM_EVENT_PROMPT;
     put_name(x, ev->id, &to[TOKENS]);
     gm_strbuf_putc(&to[TOKENS], ',');
     gm_openai_logprob(&to[TOKEN_LOGPROBS], ev->logprob);
     gm_strbuf_putc(&to[TOKEN_LOGPROBS], ',');
     put_tops(x, ev, &to[TOP_LOGPROBS]);
-    if (!asked && c->tallied.kind != GM_EVENT_TOKEN) end_prompt(c);
     const gm_str text = gm_openai_token(x, ev->id, asked ? GM_DETOKENIZE_SPECIAL : 0);
     if (!text.p) to[TEXT_OFFSET].failed = GM_E_NOMEM;
-    gm_strbuf_printf(&to[TEXT_OFFSET], "%zu,", next_offset(c, text));
+    gm_strbuf_printf(&to[TEXT_OFFSET], "%zu,", next_offset(l, text));
 }
 
 /* ---- objects ----------------------------------------------------------------------------- */
 
-static void put_logprobs(const gm_logprobs *l, gm_strbuf *out)
+/* The one's elements and the other's; NULL has none. */
+static void put_logprobs(const gm_logprobs *const of[2], gm_strbuf *out)
 {
     static const char *const NAMES[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
     for (size_t i = 0; i < GM_LOGPROBS_LISTS; i++) {
+        const gm_str a = of[0] ? gm_logprobs_list(of[0], i) : GM_STR("");
+        const gm_str b = of[1] ? gm_logprobs_list(of[1], i) : GM_STR("");
         gm_strbuf_printf(out, "%c\"%s\":[", i ? ',' : '{', NAMES[i]);
-        gm_strbuf_put(out, gm_logprobs_list(l, i));
+        gm_strbuf_put(out, a);
+        if (a.len && b.len) gm_strbuf_putc(out, ',');
+        gm_strbuf_put(out, b);
         gm_strbuf_putc(out, ']');
     }
     gm_strbuf_putc(out, '}');
 }
 
-/* A choice whose text is the one behind the other. */
-static void put_choice(const gm_choice *c, const gm_str text[2], bool logprobs, const char *finish,
-                       gm_strbuf *out)
+/* What a choice has of its prompt and of its answer. */
+typedef struct content {
+    gm_str text[2];
+    const gm_logprobs *logprobs[2]; /* both NULL: null */
+    const char *finish;
+} content;
+
+static void put_choice(const gm_choice *c, const content *has, gm_strbuf *out)
 {
     gm_strbuf_put(out, GM_STR("{\"text\":\""));
-    gm_jsontext_put(out, text[0]);
-    gm_jsontext_put(out, text[1]);
+    gm_jsontext_put(out, has->text[0]);
+    gm_jsontext_put(out, has->text[1]);
     gm_strbuf_printf(out, "\",\"index\":%" PRIu32 ",\"logprobs\":", c->index);
-    if (logprobs)
-        put_logprobs(&c->logprobs, out);
+    if (has->logprobs[0] || has->logprobs[1])
+        put_logprobs(has->logprobs, out);
     else
         gm_strbuf_put(out, GM_STR("null"));
     gm_strbuf_put(out, GM_STR(",\"finish_reason\":"));
-    gm_jsontext_name(out, finish);
+    gm_jsontext_name(out, has->finish);
     gm_strbuf_putc(out, '}');
 }
 
 static gm_str echo_of(const gm_exchange *x, const gm_choice *c)
 {
-    const gm_text *const echo = &x->gen->texts[c->prompt];
+    const gm_text *const echo = &x->gen->prompts[c->prompt].text;
     return (gm_str){echo->p ? echo->p : "", echo->len};
 }
 
 static void first(gm_exchange *x, gm_choice *c, gm_strbuf *out)
 {
-    const gm_str text[2] = {echo_of(x, c), GM_STR("")};
-    const bool logprobs = gm_logprobs_any(&c->logprobs);
-    if (text[0].len || logprobs) put_choice(c, text, logprobs, NULL, out);
+    const gm_logprobs *const l = &gm_generation_prompt(x->gen, c)->logprobs;
+    const content has = {{echo_of(x, c)}, {gm_logprobs_any(l) ? l : NULL}, NULL};
+    if (has.text[0].len || has.logprobs[0]) put_choice(c, &has, out);
 }
 
 static void delta(gm_exchange *x, gm_choice *c, gm_str text, const char *finish, gm_strbuf *out)
 {
     (void)x;
-    put_choice(c, (gm_str[2]){text, GM_STR("")}, gm_logprobs_any(&c->logprobs), finish, out);
+    const bool any = gm_logprobs_any(&c->logprobs);
+    put_choice(c, &(content){{text}, {any ? &c->logprobs : NULL}, finish}, out);
 }
 
 static void whole(gm_exchange *x, gm_choice *c, gm_strbuf *out)
 {
-    put_choice(c, (gm_str[2]){echo_of(x, c), gm_strbuf_str(&c->text)}, x->gen->ask.logprobs,
-               gm_openai_finish(&c->end), out);
+    content has = {{echo_of(x, c), gm_strbuf_str(&c->text)}, {0}, gm_openai_finish(&c->end)};
+    if (x->gen->ask.logprobs) {
+        has.logprobs[0] = &gm_generation_prompt(x->gen, c)->logprobs;
+        has.logprobs[1] = &c->logprobs;
+    }
+    put_choice(c, &has, out);
 }
 
 static const gm_dialect dialect = {
@@ -192,7 +200,7 @@ static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, g
 {
     gm_generation *const g = x->gen;
     gm_path *const path = &g->ask.path;
-    gm_ids *const ids = &g->prompts[i];
+    gm_ids *const ids = &g->prompts[i].ids;
     const gm_model *const m = x->server->model;
     if (json_is_string(prompt)) {
         GM_TRY(gm_model_tokenize(m, json_string_value(prompt), json_string_length(prompt),
@@ -210,7 +218,7 @@ static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, g
     if (!g->ask.echo) return GM_OK;
     const bool skip = gm_openai_is_bos(x, ids->at[0]);
     return gm_model_detokenize(m, ids->at + skip, ids->n - skip, GM_DETOKENIZE_SPECIAL,
-                               &g->texts[i], err);
+                               &g->prompts[i].text, err);
 }
 
 void gm_route_completions(gm_exchange *x)

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fixtures/served.h"
 
@@ -19,7 +20,7 @@
 /* The offsets of a prompt's tokens and of those that are drawn behind it. */
 static void expect_offsets(const int32_t *ids, size_t n, int max_tokens, const char *offsets)
 {
-    char body[400], words[80];
+    char body[480], words[80];
     size_t len = (size_t)snprintf(body, sizeof body,
                                   "{\"echo\":true,\"logprobs\":1,\"max_tokens\":%d,"
                                   "\"ignore_eos\":true,\"prompt\":[2",
@@ -137,6 +138,55 @@ static void test_logprobs_are_bounded(void **state)
 #undef MANY
 }
 
+static uint64_t n_prompt_tokens(void)
+{
+    gm_engine_stats s = {.size = sizeof s};
+    gm_engine_stat(served.engine, &s);
+    return s.n_prompt;
+}
+
+/* How often words are in what was read last. */
+static int n_times(const char *words)
+{
+    int n = 0;
+    for (const char *at = served.reply; (at = strstr(at, words)); at++)
+        n++;
+    return n;
+}
+
+#define N_LONG 201 /* tokens of a prompt, with <bos> */
+
+/* A prompt's own log-probabilities are computed once, however many answers it has and however often it
+ * is asked; each answer has them, and goes on behind the prompt's text. */
+static void test_prompt_is_told_once(void **state)
+{
+    (void)state;
+    char ids[1024] = "[2", body[4096], begin[64];
+    for (int i = 1; i < N_LONG; i++)
+        snprintf(ids + strlen(ids), sizeof ids - strlen(ids), ",%d", i % 5 + 7);
+    strcat(ids, "]");
+    served_open(NULL);
+    for (int stream = 0; stream < 2; stream++) {
+        const uint64_t before = n_prompt_tokens();
+        snprintf(body, sizeof body,
+                 "{\"prompt\":[%s,[2,9],%s],\"n\":2,\"echo\":true,\"logprobs\":0,\"max_tokens\":1,"
+                 "\"ignore_eos\":true%s}",
+                 ids, ids, stream ? ",\"stream\":true" : "");
+        const int fd = served_ask("POST", "/v1/completions", body);
+        served_read(fd, NULL);
+        close(fd);
+        assert_true(n_prompt_tokens() - before < 2 * N_LONG); /* the last ones are computed anew */
+        const char *const first = strstr(served.reply, "\"token_logprobs\":[-");
+        assert_non_null(first);
+        snprintf(begin, sizeof begin, "%.60s", first);
+        assert_int_equal(n_times(begin), 4);
+        assert_int_equal(n_times("\"text_offset\":[0,2,"), 4);
+        assert_int_equal(n_times(stream ? "\"text_offset\":[2]" : "\"text_offset\":[0,2]"), 2);
+        assert_int_equal(n_times(stream ? "\"text_offset\":[480]" : ",480]"), 4);
+    }
+    gm_server_close(served.server);
+}
+
 /* Every character that JSON has another way to say comes through, and what is no text at all. */
 static void test_strings(void **state)
 {
@@ -154,8 +204,11 @@ static void test_strings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_offsets), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_one_bos), cmocka_unit_test(test_logprobs_are_bounded),
+        cmocka_unit_test(test_offsets),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_one_bos),
+        cmocka_unit_test(test_logprobs_are_bounded),
+        cmocka_unit_test(test_prompt_is_told_once),
         cmocka_unit_test(test_strings),
     };
     return cmocka_run_group_tests_name("t_replies", tests, served_setup, served_teardown);
