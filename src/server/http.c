@@ -80,6 +80,7 @@ static ssize_t give_reply(void *cls, uint64_t pos, char *buf, size_t max)
     const size_t left = body->len - (size_t)pos, n = left < max ? left : max;
     memcpy(buf, body->p + pos, n);
     atomic_store(&x->lively, 1);
+    gm_loop_note(&x->server->loop);
     return (ssize_t)n;
 }
 
@@ -138,6 +139,7 @@ static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
     memcpy(buf, x->out.p + x->out_at, n);
     x->out_at += n;
     atomic_store(&x->lively, 1);
+    gm_loop_note(&x->server->loop);
     return (ssize_t)n;
 }
 
@@ -443,8 +445,10 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *conn, const char
                               const char *method, const char *version, const char *data,
                               size_t *size, void **con_cls)
 {
+    gm_server *const s = cls;
     gm_exchange *const x = *con_cls;
-    (void)cls, (void)conn, (void)version;
+    (void)conn, (void)version;
+    gm_loop_note(&s->loop);
     if (!x || x->status) return MHD_NO; /* no memory for it, or its first line was refused */
     if (!x->seen) {
         x->seen = true;

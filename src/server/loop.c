@@ -32,16 +32,22 @@ static void run_daemon(const gm_loop *l)
 }
 
 /* A client that leaves in the middle of a TLS handshake's message has the library ask for another run
- * at once, for ever: where nothing has happened for IDLE_RUNS of them, there is time to breathe. */
+ * at once, for ever: where nothing has happened for IDLE_RUNS of them, there is time to breathe. A run
+ * that goes on with what was read before, or writes what the kernel takes, has nothing come either,
+ * but it has done something. */
 static void wait_for_work(gm_loop *l)
 {
     MHD_UNSIGNED_LONG_LONG ms = 0;
     struct pollfd on[] = {{.fd = l->daemon_fd, .events = POLLIN},
                           {.fd = l->wake_fd, .events = POLLIN}};
     const bool timed = MHD_get_timeout(l->daemon, &ms) == MHD_YES;
-    if (timed && l->n_idle_runs >= IDLE_RUNS && ms < BREATH_MS) ms = BREATH_MS;
+    if (timed && l->n_idle_runs >= IDLE_RUNS && ms < BREATH_MS) {
+        ms = BREATH_MS;
+        atomic_fetch_add(&l->n_breaths, 1);
+    }
     const int n = poll(on, 2, !timed ? -1 : ms < INT_MAX ? (int)ms : INT_MAX);
-    l->n_idle_runs = n > 0 ? 0 : l->n_idle_runs + 1;
+    l->n_idle_runs = n > 0 || l->worked ? 0 : l->n_idle_runs + 1;
+    l->worked = false;
     eventfd_t times;
     if (on[1].revents) eventfd_read(l->wake_fd, &times);
 }
@@ -70,6 +76,11 @@ gm_status gm_loop_init(gm_loop *l, struct MHD_Daemon *daemon, gm_err *err)
     if (os) return gm_fail(err, GM_E_IO, os, "server: the thread of connections cannot be started");
     l->has_thread = true;
     return GM_OK;
+}
+
+void gm_loop_note(gm_loop *l)
+{
+    l->worked = true;
 }
 
 void gm_loop_wake(const gm_loop *l)

@@ -16,6 +16,7 @@
 
 #include "engine/engine.h"
 #include "fixtures/served.h"
+#include "server/state.h"
 
 static int n_lines;
 
@@ -298,6 +299,27 @@ static void test_lines_are_bounded(void **state)
     assert_int_equal(atomic_load(&n_metadata), 1);
 }
 
+/* Requests that come all at once on one connection are answered one after the other without a rest. */
+static void test_pipelined(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    static const char one[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static char all[N * sizeof one];
+    size_t len = 0, n = 0;
+    for (int i = 0; i < N; i++, len += sizeof one - 1)
+        memcpy(all + len, one, sizeof one - 1);
+    served_open(NULL);
+    const int fd = served_connect();
+    assert_int_equal(send(fd, all, len, MSG_NOSIGNAL), len);
+    for (char byte; n < 2 * N && recv(fd, &byte, 1, 0) == 1;)
+        n += byte == '}' || byte == '{';
+    assert_int_equal(n, 2 * N);
+    assert_int_equal(atomic_load(&served.server->loop.n_breaths), 0);
+    close(fd);
+    gm_server_close(served.server);
+}
+
 /* A close in the middle: streams are told, and nothing is left over. */
 static void test_close_in_the_middle(void **state)
 {
@@ -331,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_prompts_are_checked_first),
         cmocka_unit_test(test_names_are_cut),
         cmocka_unit_test(test_lines_are_bounded),
+        cmocka_unit_test(test_pipelined),
         cmocka_unit_test(test_close_in_the_middle),
     };
     return cmocka_run_group_tests_name("t_server", tests, served_setup, served_teardown);
