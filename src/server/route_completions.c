@@ -2,6 +2,7 @@
 /* POST /v1/completions: text as it is, without the chat format. */
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/utf8.h"
@@ -82,14 +83,14 @@ static void put_top(gm_exchange *x, names *known, int32_t id, float logprob, gm_
 static void put_tops(gm_exchange *x, const gm_event *ev, gm_strbuf *out)
 {
     names known = {.n = 0};
-    if (ev->n_top == 0) {
+    if (isnan(ev->logprob)) { /* nothing is before it */
         gm_strbuf_put(out, GM_STR("null,"));
         return;
     }
     gm_strbuf_putc(out, '{');
     for (uint32_t i = 0; i < ev->n_top; i++)
         put_top(x, &known, ev->top[i].id, ev->top[i].logprob, out);
-    put_top(x, &known, ev->id, ev->logprob, out);
+    if (ev->n_top) put_top(x, &known, ev->id, ev->logprob, out);
     gm_strbuf_put(out, GM_STR("},"));
 }
 

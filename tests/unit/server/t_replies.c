@@ -187,6 +187,26 @@ static void test_prompt_is_told_once(void **state)
     gm_server_close(served.server);
 }
 
+/* No candidates are none, not null: clients read them as objects. What has nothing before it is null. */
+static void test_no_candidates(void **state)
+{
+    (void)state;
+    served_open(NULL);
+    served_expect("POST", "/v1/completions",
+                  "{\"prompt\":[2,7],\"logprobs\":0,\"max_tokens\":2,\"ignore_eos\":true}",
+                  "\"top_logprobs\":[{},{}],");
+    assert_non_null(strstr(served.reply, "\"token_logprobs\":[-"));
+    for (int n = 0; n < 2; n++) {
+        char body[100];
+        snprintf(body, sizeof body,
+                 "{\"prompt\":[7,8],\"echo\":true,\"logprobs\":%d,\"max_tokens\":0}", n);
+        served_expect("POST", "/v1/completions", body, "\"token_logprobs\":[null,-");
+        assert_non_null(
+            strstr(served.reply, n ? "\"top_logprobs\":[null,{\"" : "\"top_logprobs\":[null,{}]"));
+    }
+    gm_server_close(served.server);
+}
+
 /* Every character that JSON has another way to say comes through, and what is no text at all. */
 static void test_strings(void **state)
 {
@@ -209,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_one_bos),
         cmocka_unit_test(test_logprobs_are_bounded),
         cmocka_unit_test(test_prompt_is_told_once),
+        cmocka_unit_test(test_no_candidates),
         cmocka_unit_test(test_strings),
     };
     return cmocka_run_group_tests_name("t_replies", tests, served_setup, served_teardown);
