@@ -67,9 +67,23 @@ void gm_exchange_forget_body(gm_exchange *x)
     x->n_counted = 0;
 }
 
+bool gm_exchange_keep(gm_exchange *x, size_t n)
+{
+    const size_t counted = n > GM_SERVER_REPLY_SMALL ? n : 0, more = counted - x->n_kept;
+    const size_t all = atomic_fetch_add(&x->server->n_replies, more) + more;
+    x->n_kept = counted;
+    return counted == 0 || all <= x->server->replies_max || all == counted;
+}
+
+bool gm_exchange_is_crowded(const gm_exchange *x)
+{
+    return atomic_load(&x->server->n_replies) >= x->server->replies_max;
+}
+
 void gm_exchange_free(gm_exchange *x)
 {
     if (!x) return;
+    gm_exchange_keep(x, 0);
     gm_generation_close(x->gen);
     json_decref(x->json);
     gm_strbuf_deinit(&x->path);
@@ -163,6 +177,14 @@ void gm_reply_error(gm_exchange *x, unsigned status, const char *param, const ch
     va_end(args);
     gm_fail(&err, GM_E_ARG, 0, "%s", message);
     reply_error(x, status, param, err.msg);
+}
+
+void gm_reply_crowded(gm_exchange *x)
+{
+    gm_strbuf_deinit(&x->reply.body);
+    gm_exchange_keep(x, 0);
+    x->reply.retry_s = 1;
+    gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, GM_CROWDED, x->server->replies_max);
 }
 
 unsigned gm_error_status(gm_status code)

@@ -51,6 +51,7 @@ struct gm_exchange {
     const char *rest; /* of the path, behind the route's; "" where none */
     gm_strbuf body;
     size_t n_counted;     /* bytes of it in the server's sum */
+    size_t n_kept;        /* bytes of the reply in the server's sum of those */
     size_t n_dropped;     /* bytes of a body that nobody wants            */
     unsigned status;      /* that was sent; 0: none                       */
     struct gm_link *link; /* its connection, for the watcher           */
@@ -106,11 +107,22 @@ void gm_exchange_free(gm_exchange *x);
 /* The body is not needed any more. */
 void gm_exchange_forget_body(gm_exchange *x);
 
+/* The reply takes this many bytes by now. Where it is not small, and with all others that are not sent
+ * yet takes more than there may be, false: then it is to be given up. One that is alone is never. */
+bool gm_exchange_keep(gm_exchange *x, size_t n);
+/* Whether there is no room for another reply that is not small. Any thread. */
+bool gm_exchange_is_crowded(const gm_exchange *x);
+
 /* ---- replies: each may be called once, by whoever has the exchange --------------------- */
 
 /* An OpenAI error object. param is the field's name, of which it has 60 characters, or NULL. */
 void gm_reply_error(gm_exchange *x, unsigned status, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* There are too many replies that are not sent yet: the sentence has the server's replies_max. */
+#define GM_CROWDED                                                                        \
+    "replies that their clients have not read may take %zu bytes, and this one does not " \
+    "fit beside the others"
+void gm_reply_crowded(gm_exchange *x);
 /* The same for a failure of the library. */
 void gm_reply_failure(gm_exchange *x, const char *param, const gm_err *err);
 /* The value, which is freed; NULL counts as a lack of memory. */

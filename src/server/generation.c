@@ -18,6 +18,8 @@
 #include "server/sse.h"
 #include "server/state.h"
 
+#define LOGPROB_BYTES 70 /* that one takes, about */
+
 /* ---- opening ----------------------------------------------------------------------------- */
 
 bool gm_generation_read(gm_exchange *x, const gm_dialect *dialect, uint32_t in, const char *id)
@@ -163,7 +165,11 @@ static bool check_kept(gm_exchange *x)
     if (g->ask.max_tokens < 0 && g->ask.logprobs && !g->ask.stream)
         g->ask.max_tokens = GM_SERVER_LOGPROBS_MAX / g->n_choices / (g->ask.n_top + 1);
     const uint64_t n = n_kept(x);
-    if (n <= GM_SERVER_LOGPROBS_MAX) return true;
+    if (n <= GM_SERVER_REPLY_SMALL / LOGPROB_BYTES) return true;
+    if (n <= GM_SERVER_LOGPROBS_MAX) {
+        if (gm_exchange_is_crowded(x)) gm_reply_crowded(x);
+        return !x->reply.status;
+    }
     gm_reply_error(x, MHD_HTTP_BAD_REQUEST, "logprobs",
                    "%" PRIu64
                    " log-probabilities are asked for, in all answers, with candidates%s, "
@@ -222,6 +228,17 @@ static void fail(gm_exchange *x, unsigned status, const char *message)
 static void fail_memory(gm_exchange *x)
 {
     fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, "there is not enough memory");
+}
+
+/* So many bytes more are kept for the reply. */
+static void keep(gm_exchange *x, size_t more)
+{
+    char why[160];
+    x->gen->n_bytes += more;
+    if (gm_exchange_keep(x, x->gen->n_bytes)) return;
+    snprintf(why, sizeof why, GM_CROWDED, x->server->replies_max);
+    x->reply.retry_s = 1;
+    fail(x, MHD_HTTP_SERVICE_UNAVAILABLE, why);
 }
 
 /* A stream's chunk, the choice's first one or another. There are no half chunks, and none without a
@@ -289,8 +306,12 @@ static void stream_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 
 static void keep_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
+    const size_t before = c->text.len + gm_logprobs_size(&c->logprobs);
     gm_strbuf_put(&c->text, (gm_str){ev->text ? ev->text : "", ev->len});
-    if (c->text.failed || !take_logprobs(x, c, ev)) fail_memory(x);
+    if (c->text.failed || !take_logprobs(x, c, ev))
+        fail_memory(x);
+    else
+        keep(x, c->text.len + gm_logprobs_size(&c->logprobs) - before);
 }
 
 static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
@@ -316,12 +337,16 @@ static void tally_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
 static void tell(gm_exchange *x, gm_prompt *p, const gm_event *ev)
 {
     const int32_t first = p->ids.at[0];
+    const size_t before = gm_logprobs_size(&p->logprobs);
     if (!p->begun && !gm_openai_is_bos(x, first))
         x->gen->dialect->logprobs_add(
             x, &(gm_event){.kind = GM_EVENT_PROMPT, .id = first, .logprob = NAN}, &p->logprobs);
     p->begun = true;
     if (ev->kind == GM_EVENT_PROMPT) x->gen->dialect->logprobs_add(x, ev, &p->logprobs);
-    if (gm_logprobs_failed(&p->logprobs)) fail_memory(x);
+    if (gm_logprobs_failed(&p->logprobs))
+        fail_memory(x);
+    else
+        keep(x, gm_logprobs_size(&p->logprobs) - before);
 }
 
 /* The answer begins. The prompt's text ends by itself: no token of the answer goes on with a character
@@ -346,6 +371,7 @@ static void take_event(gm_exchange *x, gm_choice *c, const gm_event *ev)
         return;
     }
     if (!c->begun) begin(x, c, ev);
+    if (x->gen->finished || x->reply.status) return; /* it failed */
     if (x->gen->ask.stream)
         stream_event(x, c, ev);
     else
@@ -436,6 +462,8 @@ static void finish_whole(gm_exchange *x)
     x->reply.status = MHD_HTTP_OK;
     if (out->failed)
         gm_reply_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, "there is not enough memory");
+    else if (!gm_exchange_keep(x, out->len))
+        gm_reply_crowded(x);
 }
 
 void gm_generation_pump(gm_exchange *x)

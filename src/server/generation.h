@@ -62,8 +62,9 @@ struct gm_generation {
     gm_choice *choices; /* [n_prompts * ask.n]            */
     uint32_t n_choices, n_opened, n_ended;
     uint64_t seed;
-    gm_text token; /* scratch: a token's bytes       */
-    bool finished; /* of a stream: [DONE] is out     */
+    size_t n_bytes; /* that are kept for the reply   */
+    gm_text token;  /* scratch: a token's bytes       */
+    bool finished;  /* of a stream: [DONE] is out     */
 };
 
 /* Reads the body into x->gen->ask, with no prompt yet; false after filling x->reply. */

@@ -232,8 +232,12 @@ static void work(gm_exchange *x)
         const gm_lateness l = gm_exchange_lateness(x, false);
         gm_exchange_forget_body(x);
         gm_reply_error(x, l.status, NULL, "%s", l.why);
+    } else if (x->body.len > GM_SERVER_BODY_LARGE && gm_exchange_is_crowded(x)) {
+        gm_exchange_forget_body(x); /* read for nothing */
+        gm_reply_crowded(x);
     } else {
         read_body(x);
+        if (!gm_exchange_keep(x, x->reply.body.len)) gm_reply_crowded(x);
     }
     atomic_store(&x->worked, 1);
     if (x->gen && (atomic_load(&x->gone) || atomic_load(&x->late))) gm_generation_cancel(x->gen);

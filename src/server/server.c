@@ -36,6 +36,7 @@ static gm_status server_init(gm_server *s, gm_err *err)
         GM_TRY(gm_keys_read_file(o->tls_key, &s->tls_key, err));
     }
     s->n_connections = connections_allowed();
+    s->replies_max = GM_SERVER_REPLIES_MAX;
     GM_TRY(gm_watcher_init(&s->watcher, o->ping_s, s->n_connections / 10 * 9, err));
     return gm_http_open(s, err);
 }

@@ -13,6 +13,8 @@
 #define GM_SERVER_BODY_MAX     (16u << 20)  /* bytes of a request's body                  */
 #define GM_SERVER_BODY_LARGE   (1u << 20)   /* that others do not wait for                */
 #define GM_SERVER_BODIES_MAX   (256u << 20) /* bytes of all bodies that wait to be read   */
+#define GM_SERVER_REPLY_SMALL  (64u << 10)  /* bytes of a reply that does not count       */
+#define GM_SERVER_REPLIES_MAX  (256u << 20) /* bytes of all others that are not sent yet  */
 #define GM_SERVER_VALUES_MAX   300000       /* values in a body: each takes about 100 bytes */
 #define GM_SERVER_HEAD_MAX     (32u << 10)  /* bytes of its headers, with what is noted of each */
 #define GM_SERVER_POOL         (66u << 10)  /* for them, a reply that repeats them, and a reply */
@@ -48,8 +50,10 @@ struct gm_server {
 
     pthread_mutex_t lock;
     pthread_cond_t idle;
-    _Atomic size_t n_body; /* bytes of bodies */
-    uint32_t n_under_way;  /* exchanges from a worker's hands to the reaper's */
+    _Atomic size_t n_body;      /* bytes of bodies */
+    _Atomic size_t n_replies;   /* bytes of replies */
+    _Atomic size_t replies_max; /* of them          */
+    uint32_t n_under_way;       /* exchanges from a worker's hands to the reaper's */
 };
 
 /* http.c: opens the port; the daemon's functions. */

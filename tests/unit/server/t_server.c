@@ -320,6 +320,48 @@ static void test_pipelined(void **state)
     gm_server_close(served.server);
 }
 
+/* Text of which every byte is a token, and a request for their pieces: 20 times as much. */
+static const char *many_pieces(void)
+{
+    static const char begin[] = "{\"with_pieces\":true,\"content\":\"";
+    static char body[900000];
+    memset(body, '!', sizeof body - 3);
+    memcpy(body, begin, sizeof begin - 1);
+    memcpy(body + sizeof body - 3, "\"}", 3);
+    return body;
+}
+
+#define LOGPROBS "{\"prompt\":\"p7\",\"max_tokens\":1000,\"ignore_eos\":true,\"logprobs\":20}"
+
+/* Replies that nobody reads leave no room for other large ones, before they are made or in the midst of
+ * it; small ones are always made, and all are where there is room again. */
+static void test_unread_replies(void **state)
+{
+    (void)state;
+    served_open(NULL);
+    gm_server *const s = served.server;
+    s->replies_max = 1000; /* one that is alone may be larger */
+    const int unread = served_ask("POST", "/tokenize", many_pieces());
+    served_read(unread, "HTTP/1.1 200");
+    const size_t n = atomic_load(&s->n_replies);
+    assert_true(n > 1000);
+    served_expect("POST", "/tokenize", many_pieces(), "HTTP/1.1 503");
+    served_expect("POST", "/tokenize", many_pieces(), "Retry-After: 1");
+    served_expect("POST", "/v1/completions", LOGPROBS,
+                  "may take 1000 bytes, and this one does not");
+    served_expect("POST", "/v1/completions", WHOLE, "HTTP/1.1 200");
+    assert_int_equal(atomic_load(&s->n_replies), n);
+    s->replies_max = n + 100000; /* there is room for the beginning */
+    served_expect("POST", "/v1/completions", LOGPROBS, "HTTP/1.1 503");
+    close(unread);
+    for (int i = 0; atomic_load(&s->n_replies) && i < 60000; i++)
+        usleep(1000);
+    assert_int_equal(atomic_load(&s->n_replies), 0);
+    served_expect("POST", "/tokenize", many_pieces(), "HTTP/1.1 200");
+    served_expect("POST", "/v1/completions", LOGPROBS, "HTTP/1.1 200");
+    gm_server_close(served.server);
+}
+
 /* A close in the middle: streams are told, and nothing is left over. */
 static void test_close_in_the_middle(void **state)
 {
@@ -354,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_names_are_cut),
         cmocka_unit_test(test_lines_are_bounded),
         cmocka_unit_test(test_pipelined),
+        cmocka_unit_test(test_unread_replies),
         cmocka_unit_test(test_close_in_the_middle),
     };
     return cmocka_run_group_tests_name("t_server", tests, served_setup, served_teardown);
