@@ -226,7 +226,8 @@ void gm_slots_answer(gm_slots *s, const gm_answer *a, gm_result_out *out)
     if (o->want & GM_WANT_TOP) {
         out->n_top = o->n_top < a->n ? o->n_top : a->n;
         out->top = a->top;
-        gm_draw_top(a->logits, a->n, out->n_top, a->scratch->order, a->top);
+        const double logsum = o->want & GM_WANT_DRAW ? a->logsum : gm_draw_logsum(a->logits, a->n);
+        gm_draw_top(a->logits, a->n, logsum, out->n_top, a->scratch->order, a->top);
     }
     if (o->want & GM_WANT_DRAW) {
         out->token = draw(s, a);

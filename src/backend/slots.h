@@ -58,7 +58,7 @@ typedef struct gm_answer {
     uint32_t i;
     const float *logits;
     uint32_t n;
-    double logsum; /* gm_draw_logsum of the row, by whatever means */
+    double logsum; /* gm_draw_logsum of the row, by whatever means; of one that is drawn from */
     const gm_draw_scratch *scratch;
     gm_candidate *top;
 } gm_answer;

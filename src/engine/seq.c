@@ -221,12 +221,13 @@ static void fill_candidates(gm_request *r, gm_mail *mail, const gm_seq_news *new
     if (news->top)
         memcpy(mail->top, news->top, news->n_top * sizeof *mail->top);
     else if (r->n_top)
-        gm_draw_top(news->logits, n_vocab, r->n_top, r->order, mail->top);
+        gm_draw_top(news->logits, n_vocab,
+                    gm_draw_logsum_by(news->logits, n_vocab, (uint32_t)news->token, news->logprob),
+                    r->n_top, r->order, mail->top);
     mail->ev.top = mail->top;
     mail->ev.n_top = r->n_top;
-    for (uint32_t i = 0; i < r->n_top;
-         i++) { /* sums differ in their last bit: one token, one number */
-        if (mail->top[i].id == mail->ev.id) mail->ev.logprob = mail->top[i].logprob;
+    for (uint32_t i = 0; i < r->n_top; i++) { /* one token, one number, to the last bit */
+        if (mail->top[i].id == mail->ev.id) mail->top[i].logprob = mail->ev.logprob;
     }
     if (r->flags & GM_REQUEST_HASH) mail->ev.hash = gm_draw_hash(news->logits, n_vocab);
 }

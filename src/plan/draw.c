@@ -241,6 +241,13 @@ double gm_draw_logsum(const float *logits, uint32_t n)
     return (double)max + log(sum);
 }
 
+/* A logit that is no number, or none at all, says nothing of the sum. */
+double gm_draw_logsum_by(const float *logits, uint32_t n, uint32_t token, float logprob)
+{
+    const double sum = (double)logits[token] - (double)logprob;
+    return isfinite(sum) ? sum : gm_draw_logsum(logits, n);
+}
+
 /* FNV-1a. */
 uint64_t gm_draw_hash(const float *logits, uint32_t n)
 {
@@ -251,9 +258,9 @@ uint64_t gm_draw_hash(const float *logits, uint32_t n)
     return h;
 }
 
-void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out)
+void gm_draw_top(const float *logits, uint32_t n, double logsum, uint32_t k, uint32_t *order,
+                 gm_candidate *out)
 {
-    const double logsum = gm_draw_logsum(logits, n);
     uint32_t left = list_first(logits, n, k, order);
     heap_make(logits, order, left);
     for (uint32_t i = 0; i < k; i++) {

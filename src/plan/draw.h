@@ -71,10 +71,16 @@ uint32_t gm_draw_token(const float *logits, uint32_t n, const gm_draw_row *row,
 /* log(sum(exp(logits))), in float64 inside: a token's log-probability is its logit less this. */
 double gm_draw_logsum(const float *logits, uint32_t n);
 
+/* The sum by which a token has this log-probability, so that others' are of the same law, whoever
+ * summed. */
+double gm_draw_logsum_by(const float *logits, uint32_t n, uint32_t token, float logprob);
+
 /* A hash of the row's bits: the same run, the same hash. */
 uint64_t gm_draw_hash(const float *logits, uint32_t n);
 
-/* The k likeliest of n tokens, best first, ties to the lowest id, NaN last; k <= n. order[n] is scratch. */
-void gm_draw_top(const float *logits, uint32_t n, uint32_t k, uint32_t *order, gm_candidate *out);
+/* The k likeliest of n tokens, best first, ties to the lowest id, NaN last, with log-probabilities by
+ * this sum; k <= n. order[n] is scratch. */
+void gm_draw_top(const float *logits, uint32_t n, double logsum, uint32_t k, uint32_t *order,
+                 gm_candidate *out);
 
 #endif

@@ -439,7 +439,12 @@ static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
     if (o->want & GM_WANT_TOP) {
         out->n_top = o->n_top < ex->n_vocab ? o->n_top : ex->n_vocab;
         out->top = ex->top + (size_t)i * GM_TOP_MAX;
-        gm_draw_top(logits, ex->n_vocab, out->n_top, ex->order, ex->top + (size_t)i * GM_TOP_MAX);
+        const double logsum =
+            o->want & GM_WANT_DRAW
+                ? gm_draw_logsum_by(logits, ex->n_vocab, (uint32_t)out->token, out->logprob)
+                : gm_draw_logsum(logits, ex->n_vocab);
+        gm_draw_top(logits, ex->n_vocab, logsum, out->n_top, ex->order,
+                    ex->top + (size_t)i * GM_TOP_MAX);
     }
     if (o->want & GM_WANT_LOGITS) out->logits = logits;
     if (o->want & (GM_WANT_LOGITS | GM_WANT_TOP)) count->bytes_down += 4ull * ex->n_vocab;

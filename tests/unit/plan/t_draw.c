@@ -522,7 +522,7 @@ static void test_top(void **state)
         qsort(t, s.n, sizeof *t, by_logit);
         const uint32_t k = chance_below(&c, s.n + 1);
         gm_candidate top[MAX_N];
-        gm_draw_top(s.logits, s.n, k, order, top);
+        gm_draw_top(s.logits, s.n, gm_draw_logsum(s.logits, s.n), k, order, top);
         for (uint32_t i = 0; i < k; i++) {
             assert_int_equal(top[i].id, t[i].id);
             const float want = (float)((double)t[i].l - log(sum));
@@ -548,7 +548,7 @@ static void test_top_of_nan_rows(void **state)
             logits[i] = every > 1 && i % (every * 50) == 3 ? (float)(i % 11) : NAN;
             n_numbers += isnan(logits[i]) ? 0 : 1;
         }
-        gm_draw_top(logits, n, k, order, top);
+        gm_draw_top(logits, n, gm_draw_logsum(logits, n), k, order, top);
         for (uint32_t i = 1; i < k; i++) {
             const float a = logits[top[i - 1].id], b = logits[top[i].id];
             assert_true(i < n_numbers ? a >= b : isnan(b));

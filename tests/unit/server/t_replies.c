@@ -207,6 +207,29 @@ static void test_no_candidates(void **state)
     gm_server_close(served.server);
 }
 
+/* A token's log-probability does not depend on how many candidates are asked for beside it. */
+static void test_one_law(void **state)
+{
+    (void)state;
+    static const char *const TOPS[] = {"0", "1", "20"};
+    static char first[32768];
+    served_open(NULL);
+    for (int i = 0; i < 3; i++) {
+        char body[200];
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"p7\",\"seed\":5,\"temperature\":2,\"top_k\":0,\"top_p\":1,"
+                 "\"max_tokens\":60,\"ignore_eos\":true,\"logprobs\":%s}",
+                 TOPS[i]);
+        served_expect("POST", "/v1/completions", body, "\"finish_reason\"");
+        const char *const list = strstr(served.reply, "\"token_logprobs\":[-");
+        assert_non_null(list);
+        const size_t len = strcspn(list, "]");
+        if (i == 0) snprintf(first, sizeof first, "%.*s", (int)len, list);
+        assert_memory_equal(list, first, len);
+    }
+    gm_server_close(served.server);
+}
+
 /* Every character that JSON has another way to say comes through, and what is no text at all. */
 static void test_strings(void **state)
 {
@@ -230,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_logprobs_are_bounded),
         cmocka_unit_test(test_prompt_is_told_once),
         cmocka_unit_test(test_no_candidates),
+        cmocka_unit_test(test_one_law),
         cmocka_unit_test(test_strings),
     };
     return cmocka_run_group_tests_name("t_replies", tests, served_setup, served_teardown);

@@ -142,7 +142,7 @@ static void test_wants(void **state)
     memcpy(logits, rig_run(&r).out[0].logits, sizeof logits);
     gm_candidate top[N_VOCAB];
     uint32_t order[N_VOCAB];
-    gm_draw_top(logits, N_VOCAB, N_VOCAB, order, top);
+    gm_draw_top(logits, N_VOCAB, gm_draw_logsum(logits, N_VOCAB), N_VOCAB, order, top);
     const uint32_t all = GM_WANT_DRAW | GM_WANT_LOGITS | GM_WANT_HIDDEN | GM_WANT_TOP;
     for (uint32_t want = 0; want <= all; want++) {
         put(&r, row_at(GM_ROW_ID, 11, 0, 0), want);
