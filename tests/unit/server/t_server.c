@@ -50,6 +50,20 @@ static void test_loading(void **state)
 #define WHOLE  "{\"prompt\":\"p7\",\"max_tokens\":5,\"ignore_eos\":true}"
 #define STREAM "{\"prompt\":\"p7\",\"max_tokens\":5,\"stream\":true,\"ignore_eos\":true}"
 
+static uint32_t n_queued(void)
+{
+    gm_engine_stats s = {.size = sizeof s};
+    gm_engine_stat(served.engine, &s);
+    return s.n_queued;
+}
+
+static void await_queued(uint32_t n)
+{
+    for (int i = 0; n_queued() != n && i < 60000; i++)
+        usleep(1000);
+    assert_int_equal(n_queued(), n);
+}
+
 /* Somebody who has the only slot and does not read: everybody else waits. */
 static gm_request *take_slot(void)
 {
@@ -61,6 +75,7 @@ static gm_request *take_slot(void)
     o.n_ids = 2;
     o.flags = GM_REQUEST_IGNORE_END;
     assert_int_equal(gm_request_open(&slow, served.engine, &o, &served.err), GM_OK);
+    await_queued(0); /* or it would be taken for one that waits behind it */
     return slow;
 }
 
@@ -173,20 +188,6 @@ static void note_order(void *ctx, const char *line)
     if (!strstr(line, "/v1/completions")) return;
     const int at = atomic_fetch_add(&n_done, 1) + 1;
     if (strstr(line, "\"choices\":8")) atomic_store(&many_done, at);
-}
-
-static uint32_t n_queued(void)
-{
-    gm_engine_stats s = {.size = sizeof s};
-    gm_engine_stat(served.engine, &s);
-    return s.n_queued;
-}
-
-static void await_queued(uint32_t n)
-{
-    for (int i = 0; n_queued() != n && i < 60000; i++)
-        usleep(1000);
-    assert_int_equal(n_queued(), n);
 }
 
 /* Somebody asks for many answers and others come after: they are let in, and have theirs before the
