@@ -162,8 +162,9 @@ static uint64_t n_kept(const gm_exchange *x)
 static bool check_kept(gm_exchange *x)
 {
     gm_generation *const g = x->gen;
-    if (g->ask.max_tokens < 0 && g->ask.logprobs && !g->ask.stream)
-        g->ask.max_tokens = GM_SERVER_LOGPROBS_MAX / g->n_choices / (g->ask.n_top + 1);
+    const uint32_t each = g->n_choices * (g->ask.n_top + 1); /* for each token of the longest */
+    if (g->ask.max_tokens < 0 && g->ask.logprobs && !g->ask.stream && each)
+        g->ask.max_tokens = GM_SERVER_LOGPROBS_MAX / each;
     const uint64_t n = n_kept(x);
     if (n <= GM_SERVER_REPLY_SMALL / LOGPROB_BYTES) return true;
     if (n <= GM_SERVER_LOGPROBS_MAX) {

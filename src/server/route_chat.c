@@ -14,7 +14,10 @@
 static void put_token(gm_exchange *x, int32_t id, float logprob, gm_strbuf *out)
 {
     const gm_str token = gm_openai_token(x, id, GM_DETOKENIZE_SPECIAL);
-    if (!token.p) out->failed = GM_E_NOMEM;
+    if (!token.p) {
+        out->failed = GM_E_NOMEM;
+        return;
+    }
     gm_strbuf_put(out, GM_STR("{\"token\":"));
     gm_jsontext_string(out, token);
     gm_strbuf_put(out, GM_STR(",\"logprob\":"));
