@@ -275,14 +275,19 @@ static bool wants_logprobs(const gm_exchange *x, const gm_event *ev)
     return x->gen->ask.logprobs && drawn;
 }
 
-/* Takes one token's log-probabilities, and where in the text it begins. */
+/* Takes one token's log-probabilities, and where in the text it begins. The text has U+FFFD where bytes
+ * are none. */
 static void hold_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
+    gm_strbuf *const scratch = &x->gen->scratch;
     if (x->gen->ask.n_stops) gm_logprobs_hold(&c->logprobs, c->n_drawn);
     x->gen->dialect->logprobs_add(x, ev, &c->logprobs);
     const gm_str text = gm_openai_token(x, ev->id, 0);
-    if (!text.p) c->logprobs.list[0].failed = GM_E_NOMEM;
-    c->n_drawn += text.len;
+    scratch->len = 0;
+    for (size_t i = 0; i < text.len; i++)
+        gm_utf8_part_put(&c->drawn, text.p[i], scratch);
+    if (!text.p || scratch->failed) c->logprobs.list[0].failed = GM_E_NOMEM;
+    c->n_drawn += scratch->len;
 }
 
 /* Takes what an event has, and lets out what has come; false for lack of memory. */
@@ -290,7 +295,8 @@ static bool take_logprobs(gm_exchange *x, gm_choice *c, const gm_event *ev)
 {
     if (wants_logprobs(x, ev)) hold_logprobs(x, c, ev);
     c->n_out += ev->len;
-    gm_logprobs_let_out(&c->logprobs, c->n_drawn <= c->n_out ? SIZE_MAX : c->n_out);
+    const bool all = c->n_drawn + c->drawn.n_held <= c->n_out;
+    gm_logprobs_let_out(&c->logprobs, all ? SIZE_MAX : c->n_out);
     return !gm_logprobs_failed(&c->logprobs);
 }
 
@@ -513,6 +519,7 @@ void gm_generation_close(gm_generation *g)
         gm_logprobs_deinit(&g->prompts[i].logprobs);
     }
     gm_text_deinit(&g->token);
+    gm_strbuf_deinit(&g->scratch);
     gm_mem_free(g->choices);
     gm_mem_free(g->prompts);
     gm_mem_free(g);

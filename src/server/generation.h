@@ -26,7 +26,8 @@ typedef struct gm_choice {
     gm_event end;          /* its counts; the text is in `text`                         */
     gm_strbuf text;        /* of a whole reply                                          */
     gm_logprobs logprobs;  /* that were not sent yet                                    */
-    size_t n_drawn, n_out; /* bytes of the tokens, and of the text that came out   */
+    size_t n_drawn, n_out; /* bytes of the tokens' text, and of what came out of it     */
+    gm_utf8_part drawn;    /* and behind the former the beginning of a character        */
     gm_event tallied;      /* the last event that is in the tally: its counts           */
 } gm_choice;
 
@@ -62,9 +63,10 @@ struct gm_generation {
     gm_choice *choices; /* [n_prompts * ask.n]            */
     uint32_t n_choices, n_opened, n_ended;
     uint64_t seed;
-    size_t n_bytes; /* that are kept for the reply   */
-    gm_text token;  /* scratch: a token's bytes       */
-    bool finished;  /* of a stream: [DONE] is out     */
+    size_t n_bytes;    /* that are kept for the reply   */
+    gm_text token;     /* scratch: a token's bytes       */
+    gm_strbuf scratch; /* and the text that they make */
+    bool finished;     /* of a stream: [DONE] is out     */
 };
 
 /* Reads the body into x->gen->ask, with no prompt yet; false after filling x->reply. */
