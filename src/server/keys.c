@@ -3,18 +3,33 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <strings.h>
 #include <unistd.h>
 
-#define FILE_MAX (1u << 20)
+#define FILE_MAX    (1u << 20)
+#define PATIENCE_MS 2000
+
+/* A pipe gives what is written to it; one to which nobody writes must not keep a server from being
+ * stopped. */
+static ssize_t read_some(int fd, char *to, size_t size)
+{
+    ssize_t n = read(fd, to, size);
+    if (n >= 0 || errno != EAGAIN) return n;
+    if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, PATIENCE_MS) <= 0) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    return read(fd, to, size);
+}
 
 gm_status gm_keys_read_file(const char *path, gm_strbuf *out, gm_err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return gm_fail(err, GM_E_IO, errno, "%s: %s", path, strerror(errno));
     char chunk[4096];
     ssize_t n = 0;
-    while ((n = read(fd, chunk, sizeof chunk)) > 0 && out->len <= FILE_MAX)
+    while ((n = read_some(fd, chunk, sizeof chunk)) > 0 && out->len <= FILE_MAX)
         gm_strbuf_put(out, (gm_str){chunk, (size_t)n});
     const int os = n < 0 ? errno : 0;
     close(fd);
