@@ -11,7 +11,7 @@
 #include "server/watcher.h"
 
 #define GM_SERVER_BODY_MAX     (16u << 20)  /* bytes of a request's body                  */
-#define GM_SERVER_BODY_LARGE   (1u << 20)   /* that others do not wait for                */
+#define GM_SERVER_BODY_LARGE   (64u << 10)  /* that others do not wait for                */
 #define GM_SERVER_BODIES_MAX   (256u << 20) /* bytes of all bodies that wait to be read   */
 #define GM_SERVER_REPLY_SMALL  (64u << 10)  /* bytes of a reply that does not count       */
 #define GM_SERVER_REPLIES_MAX  (256u << 20) /* bytes of all others that are not sent yet  */
