@@ -5,6 +5,8 @@
 
 #include "commands.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -190,6 +192,7 @@ static int load(gm_session *s, gm_server *server, const serve_opts *o)
     return gm_say_failed("%s", err.msg);
 }
 
+/* Whoever cannot write its line serves all the same. */
 static void say_ready(const gm_server *s, const gm_session *session, const serve_opts *o)
 {
     if (session->info.note[0]) gm_say_note("%s", session->info.note);
@@ -198,14 +201,16 @@ static void say_ready(const gm_server *s, const gm_session *session, const serve
     gm_engine_stats stats = {.size = sizeof stats};
     char weights[16], kv[16];
     gm_engine_stat(session->engine, &stats);
-    gm_out_printf("gemmule: %s on %s://%s%s%s:%u, %u tokens a request, %u at once, backend %s, "
-                  "weights %s, KV cache %s\n",
-                  gm_server_model(s), o->listen.tls_cert ? "https" : "http", v6 ? "[" : "", host,
-                  v6 ? "]" : "", gm_server_port(s), gm_engine_ctx(session->engine), stats.n_slots,
-                  gm_engine_backend(session->engine),
-                  gm_size_text(session->info.weight_size, weights),
-                  gm_size_text(stats.kv_size, kv));
-    gm_out_flush();
+    printf("gemmule: %s on %s://%s%s%s:%u, %u tokens a request, %u at once, backend %s, "
+           "weights %s, KV cache %s\n",
+           gm_server_model(s), o->listen.tls_cert ? "https" : "http", v6 ? "[" : "", host,
+           v6 ? "]" : "", gm_server_port(s), gm_engine_ctx(session->engine), stats.n_slots,
+           gm_engine_backend(session->engine), gm_size_text(session->info.weight_size, weights),
+           gm_size_text(stats.kv_size, kv));
+    if (fflush(stdout) == 0) return;
+    gm_say_note("standard output cannot be written: %s; serving on port %u", strerror(errno),
+                gm_server_port(s));
+    if (!freopen("/dev/null", "w", stdout)) gm_say_note("/dev/null: %s", strerror(errno));
 }
 
 /* The C library keeps what large bodies took, hundreds of megabytes, unless it is asked. */
@@ -251,6 +256,11 @@ static int check_listen(const gm_command *self, const listen_args *l)
         return gm_args_refuse(self, "TLS needs both a certificate and its key: --tls-%s FILE",
                               l->tls_cert ? "key" : "cert");
     if (l->key && !*l->key) return gm_args_refuse(self, "--api-key is empty, expected a key");
+    if (l->key &&
+        (isblank((unsigned char)*l->key) || isblank((unsigned char)l->key[strlen(l->key) - 1])))
+        return gm_args_refuse(self,
+                              "--api-key begins or ends with a blank, which no header brings");
+    if (l->name && !*l->name) return gm_args_refuse(self, "--model-name is empty, expected a name");
     return GM_EXIT_OK;
 }
 

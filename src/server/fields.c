@@ -159,7 +159,8 @@ static gm_status read_real(const gm_field *f, const json_t *v, float *out, gm_er
     if (!json_is_number(v)) return wrong_type(f->name, v, "a number", err);
     const double x = json_number_value(v);
     if (!(x >= f->min && x <= f->max)) {
-        return gm_fail(err, GM_E_ARG, 0, "%s is %g, expected %g to %g", f->name, x, f->min, f->max);
+        return gm_fail(err, GM_E_ARG, 0, "%s is %.9g, expected %g to %g", f->name, x, f->min,
+                       f->max);
     }
     *out = (float)x;
     return GM_OK;

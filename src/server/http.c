@@ -101,6 +101,8 @@ static enum MHD_Result send_reply(gm_exchange *x)
         snprintf(seconds, sizeof seconds, "%u", reply->retry_s);
         put(&r, "Retry-After", seconds);
     }
+    /* OpenAI's clients would ask twice more for what took all its time. */
+    if (reply->status == MHD_HTTP_GATEWAY_TIMEOUT) put(&r, "x-should-retry", "false");
     return send_response(x, reply->status, r);
 }
 
@@ -390,10 +392,10 @@ static enum MHD_Result head_arrived(gm_exchange *x, const char *url, const char 
     } else if (!gm_origin_admit(s, host, origin)) {
         const char *const cors = s->opts.cors;
         gm_reply_error(x, MHD_HTTP_FORBIDDEN, NULL,
-                       "Host is %.60s and Origin %.60s: without --api-key%s only names and pages "
-                       "of this machine%s%.100s are answered",
+                       "Host is %.60s and Origin %.60s: without --api-key only names of this "
+                       "machine are answered, and pages of it%s%.100s",
                        host ? host : "missing", origin ? origin : "missing",
-                       cors ? "" : " or --cors", cors ? " and pages of " : "", cors ? cors : "");
+                       cors ? " or of " : " or of what --cors says", cors ? cors : "");
     } else if (!x->route->open && !has_key(x)) {
     } else if (!x->route->early && (!atomic_load(&s->ready) || atomic_load(&s->stopping))) {
         refuse_unready(x);

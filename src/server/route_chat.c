@@ -11,6 +11,19 @@
 
 /* ---- log-probabilities ------------------------------------------------------------------- */
 
+/* A control token has a name, but no bytes of the text. */
+static void put_bytes(gm_str text, gm_strbuf *out)
+{
+    if (!text.p) out->failed = GM_E_NOMEM;
+    if (text.len == 0) {
+        gm_strbuf_put(out, GM_STR("null"));
+        return;
+    }
+    for (size_t i = 0; i < text.len; i++)
+        gm_strbuf_printf(out, "%c%u", i ? ',' : '[', (unsigned)(unsigned char)text.p[i]);
+    gm_strbuf_putc(out, ']');
+}
+
 static void put_token(gm_exchange *x, int32_t id, float logprob, gm_strbuf *out)
 {
     const gm_str token = gm_openai_token(x, id, GM_DETOKENIZE_SPECIAL);
@@ -22,10 +35,8 @@ static void put_token(gm_exchange *x, int32_t id, float logprob, gm_strbuf *out)
     gm_jsontext_string(out, token);
     gm_strbuf_put(out, GM_STR(",\"logprob\":"));
     gm_openai_logprob(out, logprob);
-    gm_strbuf_put(out, GM_STR(",\"bytes\":["));
-    for (size_t i = 0; i < token.len; i++)
-        gm_strbuf_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)token.p[i]);
-    gm_strbuf_putc(out, ']');
+    gm_strbuf_put(out, GM_STR(",\"bytes\":"));
+    put_bytes(gm_openai_token(x, id, 0), out);
 }
 
 static void logprobs_add(gm_exchange *x, const gm_event *ev, gm_logprobs *to)

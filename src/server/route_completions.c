@@ -207,7 +207,7 @@ static gm_status read_prompt(gm_exchange *x, const json_t *prompt, uint32_t i, g
         GM_TRY(gm_model_tokenize(m, json_string_value(prompt), json_string_length(prompt),
                                  text_flags(prompt), ids, err));
     } else if (json_is_array(prompt)) {
-        GM_TRY(gm_tokens_read(prompt, ids, path, err));
+        GM_TRY(gm_tokens_read(prompt, x->server->info.n_vocab, ids, path, err));
         if (ids->n == 0)
             return gm_fail(err, GM_E_ARG, 0, "%s is empty, expected at least one", path->text);
     } else {

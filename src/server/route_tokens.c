@@ -10,7 +10,8 @@
 #include "server/state.h"
 #include "server/tokens.h"
 
-gm_status gm_tokens_read(const json_t *array, gm_ids *out, gm_path *path, gm_err *err)
+gm_status gm_tokens_read(const json_t *array, uint32_t n_vocab, gm_ids *out, gm_path *path,
+                         gm_err *err)
 {
     const gm_path name = *path;
     const size_t n = json_array_size(array);
@@ -24,9 +25,11 @@ gm_status gm_tokens_read(const json_t *array, gm_ids *out, gm_path *path, gm_err
     json_array_foreach(array, i, v)
     {
         json_int_t id = -1;
-        if (!gm_whole_read(v, &id) || id < 0 || id > INT32_MAX) {
+        const bool whole = gm_whole_read(v, &id);
+        if (!whole || id < 0 || id >= n_vocab) {
             gm_path_set(path, "%s[%zu]", name.text, i);
-            return gm_fail(err, GM_E_ARG, 0, "%s is not a token id", path->text);
+            return gm_fail(err, GM_E_ARG, 0, "%s is not a token id, expected 0 to %" PRIu32,
+                           path->text, n_vocab - 1);
         }
         out->at[out->n++] = (int32_t)id;
     }
@@ -106,7 +109,7 @@ void gm_route_detokenize(gm_exchange *x)
     gm_err err = {0};
     if (!read_fields(x, &ask, GM_IN_DETOKENIZE)) return;
     gm_path_set(&ask.path, "tokens");
-    if (gm_tokens_read(ask.tokens, &ids, &ask.path, &err) != GM_OK ||
+    if (gm_tokens_read(ask.tokens, x->server->info.n_vocab, &ids, &ask.path, &err) != GM_OK ||
         gm_model_detokenize(x->server->model, ids.at, ids.n, GM_DETOKENIZE_SPECIAL, &text, &err) !=
             GM_OK) {
         gm_reply_failure(x, ask.path.text, &err);

@@ -130,6 +130,10 @@ get /detokenize -H "$json" -d "$(sed -E 's/,"count".*/}/' "$dir/.out")"
 check "halves of characters" same "$(sed 's/\xef\xbf\xbd/?/g; s/\xf0\x9f\x98\x80/:)/' "$dir/.out")" '{"content":"a? b?\\ud83d:)"}'
 get /v1/completions -H "$json" -d '{"prompt":"<start_of_turn>user\nHi<end_of_turn>","echo":true,"max_tokens":0}'
 check "echo is the prompt as it was sent" out_has '"text":"<start_of_turn>user\nHi<end_of_turn>"'
+# 493 is a byte of no character, which the text has as U+FFFD; 358 and 359 are the bytes of x and y.
+get /v1/completions -H "$json" -d '{"prompt":"hi","seed":3,"temperature":2,"top_p":1,"top_k":0,"max_tokens":40,"logprobs":0,
+    "logit_bias":{"493":100,"358":100,"359":100},"stop":["xxy"]}'
+check "what a stop took back has no log-probability" out_has '"tokens":["bytes:\\xff"]'
 # 282 is the byte of a comma: it is spelled like the token that texts have there.
 get /tokenize -H "$json" -d '{"content":"Once"}'
 once=$(sed -nE 's/.*"tokens":\[([^]]*)\].*/\1/p' "$dir/.out")
@@ -282,7 +286,13 @@ kill -HUP "$server_pid"
 check "a file without keys is refused" wait_for grep -q 'the keys stay as they were' "$dir/serve.err"
 get /v1/models -H 'Authorization: Bearer third-key'
 check "and those before go on" status_is 200
+rm "$dir/keys"
+mkfifo "$dir/keys"
+kill -HUP "$server_pid"
+stay_twice() { [ "$(grep -c 'the keys stay as they were' "$dir/serve.err")" = 2 ]; }
+check "a pipe that nobody writes is no file with keys" wait_for stay_twice
 stop_server
+check "and does not keep it from ending" rc_is 0
 
 # ---- CORS, TLS -----------------------------------------------------------------------------
 serve --cors https://chat.example --model-name $'bad\xff\e[31mname'
@@ -296,7 +306,7 @@ check "with its headers" head_has 'access-control-allow-headers: authorization, 
 get /v1/models -H 'Origin: https://evil.example'
 is_error 403
 check "no other origin" head_lacks access-control-allow-origin
-check "says which" out_has 'pages of https://chat.example are answered'
+check "says which" out_has 'or of https://chat.example'
 kill -HUP "$server_pid"
 check "SIGHUP without a file says so" wait_for grep -q 'no --api-key-file that could be read again' "$dir/serve.err"
 check "no warning of a loopback address" eval '! grep -q "may ask" "$dir/serve.err"'
@@ -314,6 +324,8 @@ for origin in '' chat.example 'https://a.example, https://b.example' https://a.e
 done
 refused 2 'both a certificate and its key: --tls-key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
 refused 2 '--api-key is empty' "$G" serve -m "$MODEL" --port 0 --api-key ''
+refused 2 '--api-key begins or ends with a blank' "$G" serve -m "$MODEL" --port 0 --api-key 'key '
+refused 2 '--model-name is empty' "$G" serve -m "$MODEL" --port 0 --model-name ''
 refused 1 "$dir/none" "$G" serve -m "$MODEL" --port 0 --api-key-file "$dir/none"
 : >"$dir/file"
 refused 1 "$dir/file: this is a file, expected a folder" "$G" serve -m "$MODEL" --port 0 --cache-dir "$dir/file"
@@ -359,6 +371,7 @@ check "the time of both ends" wait_for idle
 whole="${hello%?},\"n\":64,\"max_tokens\":100000,\"ignore_eos\":true,\"user\":\"late\"}"
 get /v1/chat/completions -H "$json" -d "$whole"
 is_error 504
+check "nobody is to ask again" head_has 'x-should-retry: false'
 check "what was done of it is in the log" eval '! grep "\"late\"" "$dir/serve.err" | grep -q "\"completion_tokens\":0"'
 check "and is counted" eval '[ "$(metric timeouts_total)" -ge 1 ]'
 stop_server
