@@ -15,11 +15,20 @@ static bool is_own(const gm_server *s, const char *name)
     return false;
 }
 
+/* Browsers leave the usual port out. */
+static bool has_usual_port(const char *origin)
+{
+    const gm_str o = gm_str_c(origin);
+    return (gm_str_starts(o, GM_STR("http://")) && gm_str_ends(o, GM_STR(":80"))) ||
+           (gm_str_starts(o, GM_STR("https://")) && gm_str_ends(o, GM_STR(":443")));
+}
+
 gm_status gm_origin_check(const char *cors, gm_err *err)
 {
     if (!cors || strcmp(cors, "*") == 0) return GM_OK;
     const char *const name = strstr(cors, "://");
-    if (name && name > cors && name[3] && !strpbrk(name + 3, "/, ")) return GM_OK;
+    const bool whole = name && name > cors && name[3] && !strpbrk(name + 3, "/, ");
+    if (whole && !has_usual_port(cors)) return GM_OK;
     return gm_fail(err, GM_E_ARG, 0,
                    "cors: the origin is %.100s, expected * or one as browsers send it: "
                    "https://chat.example",

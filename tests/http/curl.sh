@@ -319,7 +319,7 @@ check "HTTPS" status_is 200
 check "streams" out_has 'data: [DONE]'
 refused 1 'does not speak plain HTTP, and top no other' "$G" top --port "$port" --once
 stop_server
-for origin in '' chat.example 'https://a.example, https://b.example' https://a.example/ ://a; do
+for origin in '' chat.example 'https://a.example, https://b.example' https://a.example/ ://a http://a.example:80; do
     refused 1 'expected * or one as browsers send it' "$G" serve -m "$MODEL" --port 0 --cors "$origin"
 done
 refused 2 'both a certificate and its key: --tls-key' "$G" serve -m "$MODEL" --port 0 --tls-cert "$dir/cert.pem"
