@@ -15,7 +15,7 @@
 static void put_bytes(gm_str text, gm_strbuf *out)
 {
     if (!text.p) out->failed = GM_E_NOMEM;
-    if (text.len == 0) {
+    if (!text.p || text.len == 0) {
         gm_strbuf_put(out, GM_STR("null"));
         return;
     }
