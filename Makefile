@@ -277,10 +277,10 @@ TSAN_BIN := $(foreach t,base/t_workers engine/t_cache engine/t_clients engine/t_
                        engine/t_loss engine/t_prefix engine/t_request server/t_replies server/t_server \
                        server/t_siege toolbox/t_synth,$(B)/tests/unit/$(t))
 LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
-       $(foreach t,cli/run cli/chat http/openai,'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
+       $(foreach t,$(TSAN_SCRIPTS),'GEMMULE=build/tsan/gemmule tests/$(t).sh') \
        'build/tsan/examples/batch models/gemmule-mini.gguf one two three' \
        $(foreach c,gcc clang,'make -s JOBS=1 CONFIG=werror-$(c) objects') \
-       $(call quoted,scripts/check-commits scripts/check-analysis) 'scripts/coverage $(COVERAGE)' \
+       $(call quoted,scripts/check-commits scripts/check-analysis) $(if $(COVERAGE),'scripts/coverage $(COVERAGE)') \
        $(foreach t,$(filter-out %/vulkan.sh %/help.sh,$(wildcard tests/cli/*.sh)),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=$(SOAK_SECONDS) tests/http/soak.sh' \
        $(foreach t,$(filter-out %/t_vk_memory %/t_vk_shape,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
@@ -297,8 +297,9 @@ SOAK_SECONDS ?= 600
 DRAW_ROWS ?= 100000
 # Each so many-th case of the table of ops on lavapipe, whose compiler takes most of the time.
 OPS_STRIDE ?= 1
-# What is measured: all, or host, without the tests that open a Vulkan device.
+# What is measured: all, or host, without the tests that open a Vulkan device; or nothing.
 COVERAGE ?= all
+TSAN_SCRIPTS ?= cli/run cli/chat http/openai
 VK_TESTS := build/release/tests/unit/backend/vk
 
 quick:
