@@ -285,7 +285,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=$(SOAK_SECONDS) tests/http/soak.sh' \
        $(foreach t,$(filter-out %/t_vk_memory %/t_vk_shape,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
          'scripts/vulkan-env -v lvp $(t)') \
-       $(if $(VK_SRC),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride $(OPS_STRIDE)' \
+       $(if $(VK_SRC),$(if $(OPS_STRIDE),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride $(OPS_STRIDE)') \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_draw --rows $(DRAW_ROWS)' tests/vk/rdna3.sh \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_faults --all' \
@@ -295,7 +295,8 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
 DRAW_ROWS ?= 100000
-# Each so many-th case of the table of ops on lavapipe, whose compiler takes most of the time.
+# Each so many-th case of the table of ops on lavapipe, whose compiler takes most of the time; or none
+# but those of make test.
 OPS_STRIDE ?= 1
 # What is measured: all, or host, without the tests that open a Vulkan device; or nothing.
 COVERAGE ?= all
