@@ -129,7 +129,7 @@ static ssize_t give_stream(void *cls, uint64_t pos, char *buf, size_t max)
         x->out_at = 0;
         atomic_store(&x->news, 0);
         gm_generation_pump(x);
-        if (x->out.failed) return hang_up(x, buf);
+        if (x->out.failed || atomic_load(&x->gone)) return hang_up(x, buf);
         atomic_store(&x->whole, x->gen->finished);
     }
     const size_t left = x->out.len - x->out_at, n = left < max ? left : max;
@@ -419,6 +419,7 @@ static enum MHD_Result advance(gm_exchange *x)
     if (!x->reply.status && x->put && x->gen) {
         if (x->gen->ask.stream) return send_stream(x);
         gm_generation_pump(x);
+        if (atomic_load(&x->gone)) return MHD_NO; /* an end that was met may be due to that */
         if (!x->reply.status) gm_exchange_sleep(x);
     } else if (!x->reply.status && strcmp(x->route->method, "POST") == 0) {
         dispatch(x); /* from here on it is the worker's */
