@@ -247,6 +247,8 @@ gm_status gm_vk_list_plan(gm_exec *ex, gm_vk_kind kind, uint32_t slice, gm_vk_li
                           gm_err *err);
 /* Whether there may be steps of the kind; of a single row all are apart. */
 bool gm_vk_has_kind(const gm_exec *ex, gm_vk_kind kind);
+/* The kind that is timed: that of answers, if there are steps of it. */
+gm_vk_kind gm_vk_timed_kind(const gm_exec *ex);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 

@@ -780,6 +780,11 @@ bool gm_vk_has_kind(const gm_exec *ex, gm_vk_kind kind)
     return kind == GM_VK_ANY_ROWS || (ex->kv && rows <= GM_VK_SPLIT_ROWS);
 }
 
+gm_vk_kind gm_vk_timed_kind(const gm_exec *ex)
+{
+    return gm_vk_has_kind(ex, GM_VK_ROWS_APART) ? GM_VK_ROWS_APART : GM_VK_ANY_ROWS;
+}
+
 gm_status gm_vk_list_plan(gm_exec *ex, gm_vk_kind kind, uint32_t slice, gm_vk_list *list,
                           gm_err *err)
 {

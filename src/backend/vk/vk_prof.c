@@ -67,13 +67,11 @@ void gm_vk_timed_close(gm_vk_timed *t, gm_exec *ex)
 
 gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err)
 {
-    const bool apart = gm_vk_has_kind(ex, GM_VK_ROWS_APART);
-    const gm_vk_kind kind = apart ? GM_VK_ROWS_APART : GM_VK_ANY_ROWS;
     gm_vk_list list = {0};
     gm_vk_timed timed = {0};
     gm_status status = GM_OK;
     *n = 0;
-    GM_TRY_DONE(gm_vk_list_plan(ex, kind, 0, &list, err));
+    GM_TRY_DONE(gm_vk_list_plan(ex, gm_vk_timed_kind(ex), 0, &list, err));
     GM_TRY_DONE(gm_vk_timed_open(&timed, ex, &list, err));
     GM_TRY_DONE(gm_vk_timed_run(&timed, ex, err));
     for (size_t i = 0; i < list.n; i++)

@@ -490,7 +490,7 @@ static uint32_t cancelled(void)
     uint32_t n = 0;
     pthread_mutex_lock(&w->lock);
     for (gm_exchange *x = w->exchanges; x; x = x->watched_after) {
-        if (!atomic_load(&x->worked) || !x->gen) continue; /* set before it */
+        if (!atomic_load(&x->worked) || !x->gen) continue; /* the latter comes first */
         gm_generation_cancel(x->gen);
         n++;
     }

@@ -77,8 +77,8 @@ void fetch_columns(uint place, uint chunk, uint unit, uint end)
         column[place * TN + tn] = U4(column_at[tn] + uint64_t(there * 2048)).v[unit % 4 * 32];
 }
 
-// The same of a whole chunk, for all subgroups: its 16 bytes i are in tile i / CHUNK, and there is
-// one at least.
+// The same of a whole chunk, for all subgroups: its i-th 16 bytes are in tile i / CHUNK. Tiles past
+// the last are that one again.
 void fetch_chunk(uint chunk, uint end, uint col_first, uint n)
 {
     const uint there = min(chunk, end - 1);
