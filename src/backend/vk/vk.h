@@ -107,15 +107,13 @@ typedef enum gm_vk_dyn {
 typedef struct gm_vk_grid {
     gm_vk_dyn kind;
     uint32_t x, per;
-    uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits; 0: a row's splits
-                    * are shared by some                                                        */
+    uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits, 0: none does */
 } gm_vk_grid;
 
 #define GM_VK_GRIDS       32
-#define GM_VK_SPLIT_ROWS  64 /* most rows whose splits of attention are shared by workgroups ... */
+#define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
 #define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
-#define GM_VK_SPLIT_WGS   1024 /* ... which are to be so many where rows alone are not        */
-#define GM_VK_TAIL_ROWS   2    /* most rows whose norms a product's last workgroup usually does */
+#define GM_VK_TAIL_ROWS   2 /* most rows whose norms a product's last workgroup usually does */
 #define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes of the turns of two ropes */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
@@ -126,25 +124,14 @@ typedef struct gm_vk_grid {
 #define GM_VK_PIECE_WORK 5e10
 #define GM_VK_PART_US    1e5
 
-/* What is recorded for steps of a kind, once for each that may be under way. Where every row is of a
- * slot of its own, attention norms and stores its heads; in others a row may see what another one
- * stores, and a kernel before it does so for all. */
-typedef enum gm_vk_kind { GM_VK_ANY_ROWS, GM_VK_ROWS_APART, GM_VK_KINDS } gm_vk_kind;
-
-typedef struct gm_vk_tape {
-    VkCommandBufferSubmitInfo *pieces[GM_TICKETS]; /* [n_pieces]; NULL: no step is of this kind */
-    uint32_t n_pieces;
-    size_t n_dispatches, n_barriers;
-} gm_vk_tape;
-
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
-    gm_vk_buf step, given, result; /* shared                                        */
-    const gm_vk_tape *tape;        /* of the step that is under way                 */
-    uint32_t n_sent, per_submit;   /* pieces                                        */
-    uint64_t before, value;        /* of the timeline, after its last two submits   */
-    double start_s;                /* when the first was                            */
-    const gm_step *asked;          /* the step that is under way                    */
+    gm_vk_buf step, given, result;     /* shared                                        */
+    VkCommandBufferSubmitInfo *pieces; /* [n_pieces]                                    */
+    uint32_t n_sent, per_submit;       /* pieces                                        */
+    uint64_t before, value;            /* of the timeline, after its last two submits   */
+    double start_s;                    /* when the first was                            */
+    const gm_step *asked;              /* the step that is under way                    */
 } gm_vk_slice;
 
 struct gm_exec {
@@ -165,7 +152,8 @@ struct gm_exec {
     gm_vk_grid grids[GM_VK_GRIDS];
     uint32_t n_grids;
     gm_vk_slice slice[GM_TICKETS];
-    gm_vk_tape tape[GM_VK_KINDS];
+    size_t n_dispatches, n_barriers;
+    uint32_t n_pieces;
     double row_us;      /* what a row of the last step took */
     gm_result_out *out; /* [outs] */
     gm_candidate *top;  /* [outs, GM_TOP_MAX] */
@@ -233,8 +221,7 @@ void gm_vk_share_release(gm_backend *be, gm_vk_buf *b);
 gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
 /* The bytes that it would take, of an exec that has nothing yet. */
 gm_status gm_vk_values_size_of(gm_exec *ex, uint64_t *scratch, uint64_t *counters, gm_err *err);
-/* Whether the splits of a row's attention are shared by workgroups; else one walks those of several
- * rows. */
+/* Whether the splits of an attention are workgroups of their own; else one walks them. */
 bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op);
 
 /* vk_lower.c, vk_run.c */
@@ -243,12 +230,7 @@ gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc 
 gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
                       gm_exec **out, gm_err *err);
 void gm_vk_drop(gm_exec *ex);
-gm_status gm_vk_list_plan(gm_exec *ex, gm_vk_kind kind, uint32_t slice, gm_vk_list *list,
-                          gm_err *err);
-/* Whether there may be steps of the kind; of a single row all are apart. */
-bool gm_vk_has_kind(const gm_exec *ex, gm_vk_kind kind);
-/* The kind that is timed: that of answers, if there are steps of it. */
-gm_vk_kind gm_vk_timed_kind(const gm_exec *ex);
+gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* A plan becomes a list of dispatches, and the list two recordings, one for each step that may be
  * under way: they differ only in where their step lies. Nothing in a recording depends on a step's
- * contents but for the kind of its rows; what does is read from the step by the kernels, or is a grid
- * that the step brings.
+ * contents; what does is read from the step by the kernels, or is a grid that the step brings.
  *
  * A layer of Gemma 3 is five dispatches where a step has one row: qkv; rope, store and attention; out
- * and norms; gate and up; down and norms. With more rows the norms are kernels of their own, and rope
- * is where rows may be of one slot. */
+ * and norms; gate and up; down and norms. With more rows rope is a kernel of its own, with still more
+ * the norms are. */
 
 #include <math.h>
 #include <string.h>
@@ -34,7 +33,6 @@ typedef struct lowering {
     const gm_plan *p;
     gm_vk_slice *slice;
     uint32_t which; /* slice */
-    gm_vk_kind kind;
     gm_vk_list *list;
     uint32_t n_grids;
     uint32_t tried; /* whose norms come next, where a product is tried with norms apart, or 0 */
@@ -578,7 +576,7 @@ static gm_status lower_heads(lowering *l, const heads *h)
     return put(l, &t, &push, sizeof push);
 }
 
-/* With heads, attention of rows apart norms, turns and stores them first. */
+/* With heads, attention of a single row norms, turns and stores them first. */
 static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
 {
     gm_exec *const ex = l->ex;
@@ -619,8 +617,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         grid.x *= GM_VK_HALF_SHARES;
         grid.walk = GM_VK_HALF_HEADS / g;
     } else {
-        const bool few = ex->bucket.rows <= GM_VK_PIECE_ROWS && g < 4; /* more heads, more code */
-        const uint32_t many = ex->bucket.rows == 1 ? 0 : few ? 1 : 2;
+        const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS;
         const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many};
         memcpy(t.spec, spec, sizeof spec);
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
@@ -759,8 +756,7 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
     if (ops[0].kind == GM_OP_NORM_ROPE && second == GM_OP_NORM_ROPE && left == 4 &&
         turns_alike(&ops[0], &ops[1]) && ops[2].in[0] == ops[1].out && ops[3].in[0] == ops[0].out) {
         const heads all = {&ops[0], &ops[1], &ops[2]};
-        if (l->kind != GM_VK_ROWS_APART || !gm_vk_splits_attention(l->ex, &ops[3]))
-            return lower_heads(l, &all);
+        if (l->ex->bucket.rows > 1) return lower_heads(l, &all);
         *taken = 4;
         return lower_attend(l, &ops[3], &all);
     }
@@ -773,28 +769,13 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
     return v && l->ex->values[v].q && !maker_rounds ? lower_round(l, v) : GM_OK;
 }
 
-bool gm_vk_has_kind(const gm_exec *ex, gm_vk_kind kind)
-{
-    const uint32_t rows = ex->bucket.rows;
-    if (rows == 1) return kind == GM_VK_ROWS_APART;
-    return kind == GM_VK_ANY_ROWS || (ex->kv && rows <= GM_VK_SPLIT_ROWS);
-}
-
-gm_vk_kind gm_vk_timed_kind(const gm_exec *ex)
-{
-    return gm_vk_has_kind(ex, GM_VK_ROWS_APART) ? GM_VK_ROWS_APART : GM_VK_ANY_ROWS;
-}
-
-gm_status gm_vk_list_plan(gm_exec *ex, gm_vk_kind kind, uint32_t slice, gm_vk_list *list,
-                          gm_err *err)
+gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err)
 {
     lowering l = {.ex = ex,
                   .p = ex->plan,
                   .slice = &ex->slice[slice],
                   .which = slice,
-                  .kind = kind,
                   .list = list,
-                  .n_grids = ex->n_grids,
                   .err = err};
     if (ex->kv) GM_TRY(lower_apply(&l));
     for (size_t g = 0; g < ex->plan->n_groups; g++) {

@@ -71,7 +71,7 @@ gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n
     gm_vk_timed timed = {0};
     gm_status status = GM_OK;
     *n = 0;
-    GM_TRY_DONE(gm_vk_list_plan(ex, gm_vk_timed_kind(ex), 0, &list, err));
+    GM_TRY_DONE(gm_vk_list_plan(ex, 0, &list, err));
     GM_TRY_DONE(gm_vk_timed_open(&timed, ex, &list, err));
     GM_TRY_DONE(gm_vk_timed_run(&timed, ex, err));
     for (size_t i = 0; i < list.n; i++)

@@ -103,35 +103,31 @@ static uint32_t cut(const gm_exec *ex, const gm_vk_list *list, size_t ends[GM_VK
     return gm_vk_list_cut(list, fmax(most, least), ends);
 }
 
-static gm_status record_pieces(gm_exec *ex, uint32_t slice, gm_vk_tape *tape,
-                               const gm_vk_list *list, gm_err *err)
+static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *list, gm_err *err)
 {
     size_t ends[GM_VK_PIECES];
-    VkCommandBufferSubmitInfo **const pieces = &tape->pieces[slice];
-    tape->n_pieces = cut(ex, list, ends);
-    GM_TRY(gm_mem_alloc(pieces, tape->n_pieces, sizeof **pieces, "recordings", err));
-    for (uint32_t i = 0; i < tape->n_pieces; i++) {
+    ex->n_pieces = cut(ex, list, ends);
+    GM_TRY(gm_mem_alloc(&s->pieces, ex->n_pieces, sizeof *s->pieces, "recordings", err));
+    for (uint32_t i = 0; i < ex->n_pieces; i++) {
         const size_t first = i ? ends[i - 1] : 0;
         const gm_vk_list piece = {.at = list->at + first, .n = ends[i] - first};
-        const gm_vk_recording r = {&ex->be->pipes, &piece, &ex->slice[slice].step, ex->grids_off,
-                                   NULL};
-        (*pieces)[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
-        GM_TRY(gm_vk_record(&ex->be->dev, &r, &(*pieces)[i].commandBuffer, err));
+        const gm_vk_recording r = {&ex->be->pipes, &piece, &s->step, ex->grids_off, NULL};
+        s->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
+        GM_TRY(gm_vk_record(&ex->be->dev, &r, &s->pieces[i].commandBuffer, err));
     }
     return GM_OK;
 }
 
-static gm_status record_slice(gm_exec *ex, gm_vk_kind kind, uint32_t i, gm_err *err)
+static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
 {
-    gm_vk_tape *const tape = &ex->tape[kind];
     gm_vk_list list = {0};
-    gm_status status = gm_vk_list_plan(ex, kind, i, &list, err);
+    gm_status status = gm_vk_list_plan(ex, i, &list, err);
     if (status == GM_OK) status = gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err);
-    if (status == GM_OK) status = record_pieces(ex, i, tape, &list, err);
-    tape->n_dispatches = list.n;
-    tape->n_barriers = 0;
+    if (status == GM_OK) status = record_pieces(ex, &ex->slice[i], &list, err);
+    ex->n_dispatches = list.n;
+    ex->n_barriers = 0;
     for (size_t j = 0; j < list.n; j++)
-        tape->n_barriers += list.at[j].barrier;
+        ex->n_barriers += list.at[j].barrier;
     gm_vk_list_deinit(&list);
     return status;
 }
@@ -148,9 +144,7 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_vk_values_place(ex, err));
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, i, err));
-        for (gm_vk_kind kind = 0; kind < GM_VK_KINDS; kind++) {
-            if (gm_vk_has_kind(ex, kind)) GM_TRY(record_slice(ex, kind, i, err));
-        }
+        GM_TRY(record_slice(ex, i, err));
     }
     return GM_OK;
 }
@@ -184,11 +178,9 @@ void gm_vk_drop(gm_exec *ex)
     gm_vk_dev *const d = &ex->be->dev;
     gm_vk_wait(d, d->n_submits, NULL);
     for (int i = 0; i < GM_TICKETS; i++) {
-        for (gm_vk_tape *t = ex->tape; t < ex->tape + GM_VK_KINDS; t++) {
-            for (uint32_t k = 0; t->pieces[i] && k < t->n_pieces; k++)
-                gm_vk_record_free(d, t->pieces[i][k].commandBuffer);
-            gm_mem_free(t->pieces[i]);
-        }
+        for (uint32_t k = 0; ex->slice[i].pieces && k < ex->n_pieces; k++)
+            gm_vk_record_free(d, ex->slice[i].pieces[k].commandBuffer);
+        gm_mem_free(ex->slice[i].pieces);
         gm_vk_share_release(ex->be, &ex->slice[i].step);
         gm_vk_share_release(ex->be, &ex->slice[i].given);
         gm_vk_share_release(ex->be, &ex->slice[i].result);
@@ -279,18 +271,6 @@ static uint32_t most_splits(const gm_step *s, uint32_t class)
     return most;
 }
 
-/* Workgroups that share a row's splits. One row has nothing to hide what it waits for, and each of its
- * splits is a workgroup. With more rows two splits are the least: the second one's cells are on their
- * way while the first is worked on, and a row whose workgroup has all its splits waits for no other. */
-static uint32_t split_sharers(const gm_exec *ex, const gm_step *s, const gm_vk_grid *g)
-{
-    const uint32_t splits = most_splits(s, g->per);
-    if (ex->bucket.rows == 1 || s->n_rows == 0) return splits;
-    const uint32_t pairs = (splits + 1) / 2, others = g->x * s->n_rows;
-    const uint32_t wanted = (GM_VK_SPLIT_WGS + others - 1) / others;
-    return wanted < pairs ? wanted : pairs;
-}
-
 static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
 {
     for (uint32_t i = 0; i < ex->n_grids; i++) {
@@ -301,7 +281,7 @@ static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
             grid[1] = (s->n_outs + g->per - 1) / g->per;
         } else if (g->kind == GM_VK_DYN_ATTEND) {
             grid[0] = g->x;
-            grid[1] = g->walk ? 1 : split_sharers(ex, s, g);
+            grid[1] = g->walk ? 1 : most_splits(s, g->per);
             grid[2] = g->walk ? (s->n_rows + g->walk - 1) / g->walk : s->n_rows;
         }
         put(w, ex->grids_off + 16ull * i, grid, sizeof grid);
@@ -339,45 +319,30 @@ static void expect_draws(gm_exec *ex, const gm_step *s)
     }
 }
 
-/* What is recorded for a step such as this one. */
-static const gm_vk_tape *tape_of(const gm_exec *ex, const gm_step *s)
-{
-    const gm_step_row *const rows = gm_step_rows(s);
-    bool apart = gm_vk_has_kind(ex, GM_VK_ROWS_APART);
-    for (uint32_t i = 1; apart && i < s->n_rows; i++) {
-        for (uint32_t k = 0; apart && k < i; k++)
-            apart = rows[i].slot != rows[k].slot;
-    }
-    return &ex->tape[apart ? GM_VK_ROWS_APART : GM_VK_ANY_ROWS];
-}
-
 /* How many pieces of a step make a submit: all, or as many as will take GM_VK_PART_US. */
-static uint32_t pieces_of(const gm_exec *ex, const gm_vk_tape *tape, const gm_step *s)
+static uint32_t pieces_of(const gm_exec *ex, const gm_step *s)
 {
     const double us = ex->row_us * s->n_rows;
     const bool answers = s->n_segs == s->n_rows;
-    if (answers || (us > 0 && us <= GM_VK_PART_US)) return tape->n_pieces;
-    const double n = us > 0 ? tape->n_pieces * GM_VK_PART_US / us : 1;
+    if (answers || (us > 0 && us <= GM_VK_PART_US)) return ex->n_pieces;
+    const double n = us > 0 ? ex->n_pieces * GM_VK_PART_US / us : 1;
     return n > 1 ? (uint32_t)n : 1;
 }
 
-/* Hands over the next pieces of the step that is under way there. */
-static gm_status send(gm_backend *be, uint32_t which, gm_err *err)
+/* Hands over the next pieces. */
+static gm_status send(gm_exec *ex, gm_vk_slice *s, gm_err *err)
 {
-    gm_vk_dev *const d = &be->dev;
-    gm_vk_slice *const s = &be->under_way[which]->slice[which];
-    const gm_vk_tape *const tape = s->tape;
-    const uint32_t left = tape->n_pieces - s->n_sent;
-    const uint32_t n = s->per_submit < left ? s->per_submit : left;
+    gm_vk_dev *const d = &ex->be->dev;
+    const uint32_t left = ex->n_pieces - s->n_sent, n = s->per_submit < left ? s->per_submit : left;
     uint64_t value = 0;
     if (n == 0) return GM_OK;
-    GM_TRY(gm_vk_submit_all(d, &tape->pieces[which][s->n_sent], n, &value, err));
+    GM_TRY(gm_vk_submit_all(d, &s->pieces[s->n_sent], n, &value, err));
     s->before = s->value;
     s->value = value;
     s->n_sent += n;
-    if (s->n_sent < tape->n_pieces) return GM_OK;
-    d->count.dispatches += tape->n_dispatches;
-    d->count.barriers += tape->n_barriers;
+    if (s->n_sent < ex->n_pieces) return GM_OK;
+    d->count.dispatches += ex->n_dispatches;
+    d->count.barriers += ex->n_barriers;
     return GM_OK;
 }
 
@@ -386,9 +351,9 @@ static gm_status send_rest(gm_backend *be, gm_err *err)
 {
     if (be->n_run == be->n_waited) return GM_OK;
     const uint32_t which = (be->n_run - 1) % GM_TICKETS;
-    const gm_vk_slice *const s = &be->under_way[which]->slice[which];
-    while (s->n_sent < s->tape->n_pieces)
-        GM_TRY(send(be, which, err));
+    gm_exec *const ex = be->under_way[which];
+    while (ex->slice[which].n_sent < ex->n_pieces)
+        GM_TRY(send(ex, &ex->slice[which], err));
     return GM_OK;
 }
 
@@ -405,15 +370,14 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
     if (ex->kv) be->dev.count.bytes_up += write_edits(ex, s, which);
     be->dev.count.bytes_up += write_step(ex, s, slice);
     GM_TRY(send_rest(be, err));
-    slice->asked = s;
-    slice->tape = tape_of(ex, s);
     slice->n_sent = 0;
-    slice->per_submit = pieces_of(ex, slice->tape, s);
+    slice->per_submit = pieces_of(ex, s);
     slice->start_s = gm_clock_s();
-    be->under_way[which] = ex;
     for (int i = 0; i < 2; i++)
-        GM_TRY(send(be, which, err));
+        GM_TRY(send(ex, slice, err));
     expect_draws(ex, s);
+    slice->asked = s;
+    be->under_way[which] = ex;
     *t = ++be->n_run;
     return GM_OK;
 }
@@ -457,15 +421,14 @@ static void read_out(gm_exec *ex, const gm_vk_slice *slice, uint32_t i)
 
 /* Sends what is left of the step and waits for all of it; or, where it is abandoned, for what was
  * sent. */
-static gm_status finish(gm_backend *be, uint32_t which, gm_err *err)
+static gm_status finish(gm_exec *ex, gm_vk_slice *s, gm_err *err)
 {
-    gm_exec *const ex = be->under_way[which];
-    const gm_vk_slice *const s = &ex->slice[which];
+    gm_backend *const be = ex->be;
     bool abandoned = false;
-    while (s->n_sent < s->tape->n_pieces && !abandoned) {
+    while (s->n_sent < ex->n_pieces && !abandoned) {
         GM_TRY(gm_vk_wait(&be->dev, s->before, err));
         abandoned = be->abandon && atomic_load(be->abandon);
-        if (!abandoned) GM_TRY(send(be, which, err));
+        if (!abandoned) GM_TRY(send(ex, s, err));
     }
     GM_TRY(gm_vk_wait(&be->dev, s->value, err));
     const double now = gm_clock_s(), start = s->start_s > be->done_s ? s->start_s : be->done_s;
@@ -484,7 +447,7 @@ gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
     gm_exec *const ex = be->under_way[which];
     gm_vk_slice *const slice = &ex->slice[which];
     be->n_waited++;
-    GM_TRY(finish(be, which, err));
+    GM_TRY(finish(ex, slice, err));
     for (uint32_t i = 0; i < slice->asked->n_outs; i++)
         read_out(ex, slice, i);
     *r = (gm_result){.n_out = slice->asked->n_outs, .out = ex->out};

@@ -142,7 +142,7 @@ static gm_status list_turn(gm_exec *ex, trial *t, uint32_t i, turn *out, gm_err 
     t->turn = i;
     for (uint32_t k = 0; k < t->n; k++)
         t->at[k].n_run = 0;
-    GM_TRY(gm_vk_list_plan(ex, gm_vk_timed_kind(ex), 0, &out->list, err));
+    GM_TRY(gm_vk_list_plan(ex, 0, &out->list, err));
     for (uint32_t k = 0; k < t->n; k++)
         out->n_run[k] = t->at[k].n_run;
     keep_tried(ex, &out->list);

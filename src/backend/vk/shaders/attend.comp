@@ -3,16 +3,14 @@
 // Attention of rows and one KV head over their visible cells, in splits of 128 by absolute
 // position, for all G query heads that share the KV head.
 //
-// A split gives a maximum, a sum and a vector for each head; splits are folded in order. A row's
-// splits are shared by as many workgroups as the step asks for (WALK 0): one for each with one row,
-// and the one that finishes last folds them all; fewer with more rows, where one that has all of
-// them folds as it goes. Rows of a prompt are taken T at a time by a workgroup that walks their
-// splits, reading a cell once for all that see it (WALK 1). What a row does not see adds nothing,
-// and who adds what follows from a cell's place in its split: all compute the same bits.
+// A split gives a maximum, a sum and a vector for each head; splits are folded in order. With few
+// rows each split is a workgroup, and the one that finishes last folds them all (WALK 0); with many
+// rows a workgroup walks the splits of T rows, reading a cell once for all that see it (WALK 1).
+// What a row does not see adds nothing, and who adds what follows from a cell's place in its split:
+// both compute the same bits.
 //
-// A step whose rows are each of a slot of its own needs no kernel for their heads (TURN 1): every
-// workgroup norms and turns q and k while it waits for its cells, and the one whose splits have the
-// row's own stores k and v.
+// A step of one row needs no kernel for its heads (TURN 1): every workgroup norms and turns q and
+// k while it waits for its cells, and the one whose split has the row's own stores k and v.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
@@ -36,15 +34,12 @@ layout(push_constant, std430) uniform Push { gm_vk_attend p; };
 #include "inc/attend_split.glsl"
 
 // What is there so far of splits that are walked.
-const bool FOLDS = WALK == 1 || MANY != 0;
-shared float whole[FOLDS ? E * DIM : 1], whole_max[E], whole_sum[E];
+shared float whole[WALK == 1 ? E * DIM : 1], whole_max[E], whole_sum[E];
 
 uint64_t head_from(uint h)
 {
-    const uint row = gl_WorkGroupID.z * T + (TURN == 1 ? 0 : h / G);
-    const uint kv_head = gl_WorkGroupID.x, len = p.head_dim;
-    if (TURN == 1 && h >= G)
-        return (h == G ? p.t.k : p.t.v) + 4 * (row * p.n_kv_head + kv_head) * len;
+    const uint row = gl_WorkGroupID.z * T + h / G, kv_head = gl_WorkGroupID.x, len = p.head_dim;
+    if (TURN == 1 && h >= G) return (h == G ? p.t.k : p.t.v) + 4 * kv_head * len;
     return p.q + 4 * ((row * p.n_kv_head + kv_head) * G + h % G) * len;
 }
 
@@ -81,17 +76,17 @@ void fold()
     barrier();
 }
 
-// Row t of the workgroup's, which is that row of the step: `part`, or `whole` of who has folded.
-void put(uint t, uint row, bool folded)
+// Row t of the workgroup's, which is that row of the step: `part`, or `whole` of who walks.
+void put(uint t, uint row)
 {
     const uint mine = gl_WorkGroupID.x * G * p.head_dim, n_cols = p.n_kv_head * G * p.head_dim;
     [[dont_unroll]] for (uint i = lane_in_all() * 4; i < G * DIM; i += gl_WorkGroupSize.x * 4) {
         const uint e = t * G + i / DIM, d = i % DIM, at = mine + i / DIM * p.head_dim + d;
-        const float sum = folded ? whole_sum[e] : part_sum[e];
+        const float sum = WALK == 1 ? whole_sum[e] : part_sum[e];
         vec4 x = vec4(0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
             if (d + j >= p.head_dim) break;
-            x[j] = (folded ? whole[e * DIM + d + j] : part[e * DIM + d + j]) / sum;
+            x[j] = (WALK == 1 ? whole[e * DIM + d + j] : part[e * DIM + d + j]) / sum;
             if (p.dst != 0) WF1(p.dst).v[row * n_cols + at + j] = x[j];
         }
         if (p.dstq != 0)
@@ -190,15 +185,15 @@ void fold_saved(uint i, uint n)
     }
 }
 
-// Norms and turns the row's heads, and stores k and v where told.
-void turn(uint pos, bool stores)
+// Norms and turns the heads of the step's only row, and stores k and v where told.
+void turn(Part s, uint pos, bool stores)
 {
     heads_turn(p.t, G + 1, p.head_dim, pos);
     if (!stores) return;
     const uint units = cell_units(p.head_dim), n = cell_words(units);
     [[dont_unroll]] for (uint k = lane_in_all(); k < 2 * n; k += gl_WorkGroupSize.x) {
         const uint which = k / n, i = k % n, cell = pos % GM_VK_PAGE;
-        const uint64_t to = pages[OWN_PAGE] + which * values_behind();
+        const uint64_t to = pages[PAGES] + which * values_behind();
         uint scale;
         const uint word = head_word(G + which, i, scale);
         WU1(to).v[word_at(cell, i, units)] = word;
@@ -207,6 +202,7 @@ void turn(uint pos, bool stores)
         WU1(to).v[scale_at(cell, i / 8, units)] = scale;
         own[which * OWN + n + i / 8] = scale;
     }
+    own_cell = pos - s.base;
     barrier();
 }
 
@@ -224,39 +220,26 @@ Run run_at(uint first_row, uint begin, uint n)
     return run;
 }
 
-// This workgroup's splits of row i: all are folded, in `whole` if it has all of several, or in
-// `part` if it is the last of those that share them. False if others are not done yet.
-bool attend_row(uint i, out bool folds)
+// One split of the row, or all of them where this workgroup is the last of its splits; false else.
+bool attend_split(uint i, uint mine)
 {
     const uint pos = Rows(p.rows).v[i].pos;
     const Run run = Run(Rows(p.rows).v[i].slot, 0, 1, Rows(p.rows).v[i].first[p.class_of],
                         Rows(p.rows).v[i].last[p.class_of]);
-    const uint s_first = run.first / GM_VK_SPLIT, n = run.last / GM_VK_SPLIT - s_first + 1;
-    const uint each = MANY == 0 ? 1 : (n + gl_NumWorkGroups.y - 1) / gl_NumWorkGroups.y;
-    const uint begin = gl_WorkGroupID.y * each, end = min(begin + each, n);
-    folds = FOLDS && n > 1 && each >= n;
-    if (begin >= n) return false;
-    Part s = part_of(run, s_first + begin);
+    const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
+    if (mine >= n_splits) return false;
+    const Part s = part_of(run, s_first + mine);
     if (TURN == 1) heads_put(p.head_dim);
     fetch_part(s, pos);
     // k and v are of the workgroup that has the row's cell among others, or that is nearest to it.
-    const uint with_own = min(max(pos / GM_VK_SPLIT, s_first) - s_first, n - 1);
-    if (TURN == 1) turn(pos, with_own >= begin && with_own < end);
-    if (folds) fold_begin();
-    [[dont_unroll]] for (uint k = begin; k < end; k++) {
-        const bool more = FOLDS && k + 1 < end;
-        const Part next = part_of(run, s_first + min(k + 1, end - 1));
-        own_cell = TURN == 1 && k == with_own ? pos - s.base : GM_VK_SPLIT;
-        split(run, s, more, next);
-        if (folds) fold();
-        else if (n > 1) part_save(part_at(i, k));
-        s = next;
-        if (more) barrier(); // what the split left has been read
-    }
-    if (n == 1 || folds) return true;
+    const uint split_of = max(pos / GM_VK_SPLIT, s_first) - s_first;
+    if (TURN == 1) turn(s, pos, mine == min(split_of, n_splits - 1));
+    split(run, s);
+    if (n_splits == 1) return true;
+    part_save(part_at(i, mine));
     const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
-    if (!is_last(p.arrived + 4 * counter, (n + each - 1) / each)) return false;
-    fold_saved(i, n);
+    if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
+    fold_saved(i, n_splits);
     return true;
 }
 
@@ -274,21 +257,19 @@ void main()
         row_last[gl_LocalInvocationIndex] = Rows(p.rows).v[row].last[p.class_of];
     }
     if (WALK == 0) {
-        bool folded;
-        if (attend_row(i, folded)) put(0, i, folded);
+        if (attend_split(i, gl_WorkGroupID.y)) put(0, i);
         return;
     }
     fold_begin();
     for (uint begin = 0; begin < n;) {
         const Run run = run_at(i, begin, n);
         for (uint s = run.first / GM_VK_SPLIT; s <= run.last / GM_VK_SPLIT; s++) {
-            const Part here = part_of(run, s);
-            fetch_part(here, 0);
-            split(run, here, false, here);
+            fetch_part(part_of(run, s), 0);
+            split(run, part_of(run, s));
             fold();
         }
         begin = run.end;
     }
     for (uint t = 0; t < n; t++)
-        put(t, i + t, true);
+        put(t, i + t);
 }

@@ -253,10 +253,8 @@ static void test_steps_cost_nothing(void **state)
     assert_int_equal(after.pipelines, before.pipelines);
     assert_int_equal(after.recordings, before.recordings);
     assert_int_equal(after.submits, before.submits + 20);
-    assert_int_equal(after.dispatches,
-                     before.dispatches + 20 * d.ex->tape[GM_VK_ROWS_APART].n_dispatches);
-    assert_int_equal(after.barriers,
-                     before.barriers + 20 * d.ex->tape[GM_VK_ROWS_APART].n_barriers);
+    assert_int_equal(after.dispatches, before.dispatches + 20 * d.ex->n_dispatches);
+    assert_int_equal(after.barriers, before.barriers + 20 * d.ex->n_barriers);
     assert_memory_equal(after.held, before.held, sizeof after.held);
     assert_int_equal(after.bytes_down, before.bytes_down + 20 * sizeof(struct gm_vk_answer));
     assert_true(after.bytes_up > before.bytes_up && after.bytes_up < before.bytes_up + 20 * 2048);
@@ -370,9 +368,8 @@ static void fill_slot(const device *d, gm_step *step, const scene *s, uint32_t s
     }
 }
 
-/* Rows of one, three and five splits: each of a slot of its own, whose splits are shared by
- * workgroups or folded by one; with another row of its slot, whose heads are stored before; and
- * alone. All have the same bits. */
+/* Rows of one, three and five splits: each of a slot of its own, with another row of its slot, and
+ * alone, where attention turns and stores heads by itself. All have the same bits. */
 static void check_apart(const scene *s)
 {
     static const uint32_t n[SLOTS] = {100, 300, 600};
@@ -391,10 +388,7 @@ static void check_apart(const scene *s)
     gm_step_clear(step);
     for (uint32_t i = 0; i < SLOTS; i++)
         put_row(step, s, i, n[i]);
-    const gm_device_counts before = d.be->dev.count;
     draw_all(&d, step, apart);
-    assert_int_equal(d.be->dev.count.dispatches - before.dispatches,
-                     d.ex->tape[GM_VK_ROWS_APART].n_dispatches);
     for (uint32_t i = 0; i < 2 * SLOTS; i++) {
         gm_step_clear(step);
         put_row(step, s, i / 2, n[i / 2]);
@@ -465,7 +459,7 @@ static void lower_in_pieces(device *d, const scene *s)
     gm_backend_vulkan.drop(d->ex);
     d->be->piece_work = 1;
     lower_more(d, s, PIECE_ROWS, &d->ex);
-    assert_true(d->ex->tape[GM_VK_ANY_ROWS].n_pieces >= 4 * s->model->config.n_layer);
+    assert_true(d->ex->n_pieces >= 4 * s->model->config.n_layer);
 }
 
 /* A prompt of which the last row draws; then the token after that one. */
@@ -531,7 +525,7 @@ static void test_pieces(void **state)
     put_turn(step[0], step[1], &s);
     assert_int_equal(turn(&d, NULL, step, false, want), 2);
     lower_in_pieces(&d, &s);
-    const uint32_t n = d.ex->tape[GM_VK_ANY_ROWS].n_pieces, third = (n + n / 3 - 1) / (n / 3);
+    const uint32_t n = d.ex->n_pieces, third = (n + n / 3 - 1) / (n / 3);
     const struct {
         double row_us;
         uint64_t submits;
@@ -541,8 +535,7 @@ static void test_pieces(void **state)
         print_message("%u pieces in %u submits\n", n, (uint32_t)cases[i % 4].submits);
         d.ex->row_us = cases[i % 4].row_us;
         assert_int_equal(turn(&d, NULL, step, i < 4, got), cases[i % 4].submits + 1);
-        assert_int_equal(d.be->dev.count.dispatches - before.dispatches,
-                         d.ex->tape[0].n_dispatches + d.ex->tape[1].n_dispatches);
+        assert_int_equal(d.be->dev.count.dispatches, before.dispatches + 2 * d.ex->n_dispatches);
         assert_int_equal(d.be->dev.count.recordings, before.recordings);
         assert_same_turn(got, want);
     }
@@ -621,13 +614,13 @@ static void test_execs_share(void **state)
 }
 
 /* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
-static void check_list(const scene *s, gm_vk_kind kind, uint32_t rows, uint32_t n_a_layer)
+static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
 {
     device d;
     gm_err err = {0};
     gm_vk_list list = {0};
     device_open(&d, s, rows);
-    assert_int_equal(gm_vk_list_plan(d.ex, kind, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     uint32_t n_barriers = 0;
     for (size_t i = 0; i < list.n; i++) {
@@ -651,11 +644,9 @@ static void test_barriers(void **state)
     (void)state;
     scene s;
     scene_open(&s, "q4_0");
-    check_list(&s, GM_VK_ROWS_APART, 1, 5);
-    check_list(&s, GM_VK_ROWS_APART, 2, 5);
-    check_list(&s, GM_VK_ANY_ROWS, 2, 6);
-    check_list(&s, GM_VK_ROWS_APART, 16, 7);
-    check_list(&s, GM_VK_ANY_ROWS, 16, 8);
+    check_list(&s, 1, 5);
+    check_list(&s, 2, 6);
+    check_list(&s, 16, 8);
     gm_model_close(s.model);
 }
 
@@ -666,7 +657,7 @@ static size_t count_fragments(const scene *s, uint32_t rows)
     gm_vk_list list = {0};
     size_t n = 0;
     device_open(&d, s, rows);
-    assert_int_equal(gm_vk_list_plan(d.ex, GM_VK_ROWS_APART, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
     for (size_t i = 0; i < list.n; i++)
         n += strcmp(d.be->pipes.at[list.at[i].pipe].shader->pipeline, "matmul_fragment") == 0;
     gm_vk_list_deinit(&list);
@@ -739,9 +730,8 @@ static void test_fragments(void **state)
     scene s;
     scene_open(&s, "q4_0");
     fragments = true;
-    check_list(&s, GM_VK_ROWS_APART, 1, 5);
-    check_list(&s, GM_VK_ROWS_APART, 16, 7);
-    check_list(&s, GM_VK_ANY_ROWS, 16, 8);
+    check_list(&s, 1, 5);
+    check_list(&s, 16, 8);
     test_slots(state);
     check_step(&s);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;

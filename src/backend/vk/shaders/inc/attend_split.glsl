@@ -13,9 +13,9 @@ const uint CELLS_EACH = (GM_VK_SPLIT + SETS - 1) / SETS;
 
 // What a lane has on its way is registers: ROOM times 16 bytes of K and as many of V.
 // Where rows are many, workgroups beside each other hide more than a long reach does.
-layout(constant_id = ID_MANY) const uint MANY = 0; // rows: 0 one, 1 a few, 2 more
+layout(constant_id = ID_MANY) const uint MANY = 0;
 #define MOST      8
-#define ROOM      (WALK == 1 || MANY == 2 ? 4 : MOST)
+#define ROOM      (WALK == 1 || MANY == 1 ? 4 : MOST)
 #define RAW       (KV == KV_F32 ? 2 : 1)
 #define KEY_RAW   (UNITS_EACH * RAW)
 #define FOLD_ROOM (WALK == 1 ? 0 : 512)
@@ -28,15 +28,12 @@ shared vec4 piece[FOLDED * GM_VK_ATTEND_LANES * 2];
 shared float part[E * DIM], part_max[E], part_sum[E]; // of one split
 shared uint row_first[T], row_last[T]; // what each row sees
 #define PAGES (GM_VK_SPLIT / GM_VK_PAGE)
-shared uint64_t pages[2 * PAGES + TURN]; // cells of K of each page of two splits in turn, and of
-                                         // the row's own
-#define OWN_PAGE (2 * PAGES)
+shared uint64_t pages[PAGES + TURN]; // cells of K of each page of the split, and of the row's own
 const uint OWN = DIM + DIM / 32;     // room for the words of a cell
 shared uint own[TURN == 1 ? 2 * OWN : 1]; // the row's own cell, of K and then of V
 
 CellRaw k_raw[16], v_raw[MOST]; // a head of 1024 values, the longest, has 16 units in a lane
 uint own_cell = GM_VK_SPLIT; // which of the split's the row's own is, if it is among them
-uint side = 0; // PAGES while cells are fetched of the second of two splits, else 0
 
 // Neighbouring rows of a slot that see cells [first, last] together; [begin, end) of the T.
 struct Run {
@@ -83,13 +80,13 @@ void fetch_key(uint i, uint cell)
     [[unroll]] for (uint j = 0; j < UNITS_EACH; j++) {
         const uint unit = min(lane_of() + 8 * j, UNITS - 1);
         k_raw[i * UNITS_EACH + j] =
-            cell_fetch(pages[side + cell / GM_VK_PAGE], cell % GM_VK_PAGE, unit, UNITS);
+            cell_fetch(pages[cell / GM_VK_PAGE], cell % GM_VK_PAGE, unit, UNITS);
     }
 }
 
 void fetch_value(uint i, uint cell)
 {
-    const uint64_t v = pages[side + cell / GM_VK_PAGE] + values_behind();
+    const uint64_t v = pages[cell / GM_VK_PAGE] + values_behind();
     v_raw[i] = cell_fetch(v, cell % GM_VK_PAGE, gl_LocalInvocationIndex % UNITS, UNITS);
 }
 
@@ -125,19 +122,15 @@ uint first_turn(Part s)
     return s.lo / SETS / VALUES * VALUES;
 }
 
-// Looks up where a part's cells lie, on that side.
-void find_pages(Part s, uint to)
-{
-    const uint i = gl_LocalInvocationIndex;
-    if (i < PAGES) pages[to + i] = cells(s.slot, s.base + clamp(i * GM_VK_PAGE, s.lo, s.hi), 0);
-}
-
 // pos is that of the row's own cell, if it is to be stored.
 void fetch_part(Part s, uint pos)
 {
     if (WALK == 1) barrier(); // the part before has been read
-    find_pages(s, 0);
-    if (TURN == 1 && gl_LocalInvocationIndex == PAGES) pages[OWN_PAGE] = cells(s.slot, pos, 0);
+    if (gl_LocalInvocationIndex < PAGES + TURN) {
+        const uint cell = clamp(gl_LocalInvocationIndex * GM_VK_PAGE, s.lo, s.hi);
+        pages[gl_LocalInvocationIndex] =
+            cells(s.slot, gl_LocalInvocationIndex < PAGES ? s.base + cell : pos, 0);
+    }
     barrier();
     fetch_keys(s, 0);
     fetch_values(s, first_turn(s));
@@ -274,20 +267,10 @@ void mix(Part s)
     barrier();
 }
 
-// A part whose cells were asked for; those of the next, if there are more, are asked for as soon as
-// there is room for them.
-void split(Run run, Part s, bool more, Part next)
+// A part whose cells were asked for.
+void split(Run run, Part s)
 {
-    if (more) find_pages(next, side ^ PAGES);
     scores(run, s);
-    if (more) {
-        side ^= PAGES;
-        fetch_keys(next, 0);
-        side ^= PAGES;
-    }
     soften(s);
     mix(s);
-    if (!more) return;
-    side ^= PAGES;
-    fetch_values(next, first_turn(next));
 }
