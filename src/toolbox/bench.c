@@ -198,13 +198,15 @@ static double median(double *x, uint32_t n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* Sequences that decode begin `depth` tokens deep, and have one token more to go on from. */
-static gm_status begin_decode(bed *b, const gm_bench_opts *o, gm_err *err)
+/* What is there before the clock runs: sequences of `depth` tokens; behind them a prompt, or for each of
+ * those that decode one token to go on from. */
+static gm_status begin(bed *b, const gm_bench_opts *o, gm_err *err)
 {
-    for (uint32_t s = 0; s < b->batch; s++) {
+    for (uint32_t s = 0; s < (o->prompt ? 1 : b->batch); s++) {
+        restart(b, s);
         append_tokens(b, s, o->depth);
         GM_TRY(feed(b, s, 0, GM_WANT_DRAW, err));
-        append_tokens(b, s, 1);
+        append_tokens(b, s, o->prompt ? o->prompt : 1);
     }
     return GM_OK;
 }
@@ -213,18 +215,9 @@ static gm_status begin_decode(bed *b, const gm_bench_opts *o, gm_err *err)
 static gm_status repeat(bed *b, const gm_bench_opts *o, uint32_t more, double *seconds, gm_err *err)
 {
     const uint32_t last = GM_WANT_DRAW | more;
-    if (o->prompt) {
-        restart(b, 0);
-        append_tokens(b, 0, o->depth);
-        GM_TRY(feed(b, 0, 0, GM_WANT_DRAW, err));
-        append_tokens(b, 0, o->prompt);
-        const double start = gm_clock_s();
-        GM_TRY(feed(b, 0, o->depth, last, err));
-        *seconds = gm_clock_s() - start;
-        return GM_OK;
-    }
     const double start = gm_clock_s();
-    for (uint32_t i = 0; i < o->decode; i++)
+    if (o->prompt) GM_TRY(feed(b, 0, o->depth, last, err));
+    for (uint32_t i = 0; !o->prompt && i < o->decode; i++)
         GM_TRY(decode(b, i + 1 < o->decode ? GM_WANT_DRAW : last, err));
     *seconds = gm_clock_s() - start;
     return GM_OK;
@@ -288,7 +281,7 @@ static gm_status raise_clock(bed *b, gm_bench_result *out, gm_err *err)
 static gm_status warm_up(bed *b, const gm_bench_opts *o, gm_bench_result *out, gm_err *err)
 {
     double seconds;
-    if (!o->prompt) GM_TRY(begin_decode(b, o, err));
+    GM_TRY(begin(b, o, err));
     GM_TRY(repeat(b, o, GM_WANT_LOGITS, &seconds, err));
     const float *const logits = b->result.out[0].logits;
     out->hash = gm_draw_hash(logits, gm_vocab_len(b->m->vocab));
@@ -302,8 +295,7 @@ static gm_status fill_result(const bed *b, const gm_bench_opts *o, times *t, gm_
     GM_TRY(gm_place_kv_type(&o->engine, &kv_type, err));
     const double mid = median(t->seconds, o->reps);
     const double tokens = o->prompt ? o->prompt : (double)o->decode * b->batch;
-    /* Where the middle step of the middle repetition is, the uncounted one before it. */
-    const double depth = o->depth + o->decode * (o->reps + 2.0) / 2;
+    const double depth = o->depth + o->decode / 2.0; /* of the middle step */
     out->tok_s = tokens / mid;
     out->spread = (t->seconds[o->reps - 1] - t->seconds[0]) / mid;
     if (o->prompt)
@@ -346,6 +338,7 @@ static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, 
         t.read[i] = roof.read_bytes_s;
         t.ops[i] = roof.int8_ops_s;
         out->up_gb_s = roof.up_bytes_s * 1e-9;
+        GM_TRY(begin(b, o, err));
         const gm_backend_facts before = facts_of(b);
         const uint64_t n_steps = b->n_steps;
         GM_TRY(repeat(b, o, 0, &t.seconds[i], err));
@@ -386,7 +379,7 @@ static gm_status read_opts(gm_bench_opts *o, const gm_model *m, gm_err *err)
                        o->batch);
     }
     const uint64_t n_ctx =
-        o->depth + (o->prompt ? (uint64_t)o->prompt : 1 + o->decode * (o->reps + 1ull)) + 1;
+        o->depth + (o->prompt ? (uint64_t)o->prompt : 1 + (uint64_t)o->decode) + 1;
     if (n_ctx > m->config.n_ctx) {
         return gm_fail(err, GM_E_TOOBIG, 0,
                        "bench: this takes %" PRIu64
