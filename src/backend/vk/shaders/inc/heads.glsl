@@ -91,6 +91,14 @@ uint cell_words(uint units)
     return KV == KV_F32 ? units * 8 : KV == KV_F16 ? units * 4 : units * 2;
 }
 
+// The two factors of a block of a cell, as quantise_scales has them. Both ways to store a cell come
+// here and the scale becomes float16, so the device's own quotients will do: exact ones are long
+// code, which the row's attention would wait for.
+vec2 cell_scales(float m)
+{
+    return m > 0 && !isinf(m) ? vec2(m / 127.0, 127.0 / m) : vec2(m, 0);
+}
+
 // Word i of head h as a cell, and as q8_0 the scale of its block, of which eight neighbouring lanes
 // have the eight words: all of them must be here.
 uint head_word(uint h, uint i, out uint scale)
@@ -101,7 +109,7 @@ uint head_word(uint h, uint i, out uint scale)
     if (KV == KV_F16)
         return gm_half(HEAD(first + 2 * i)) | gm_half(HEAD(first + 2 * i + 1)) << 16;
     const vec4 x = heads[first / 4 + i];
-    const vec2 scales = quantise_scales(block_largest(x));
+    const vec2 scales = cell_scales(block_largest(x));
     scale = floatBitsToUint(unpackHalf2x16(gm_half(scales.x)).x);
     return quantise_word(quantise_round(x, scales.y));
 }
