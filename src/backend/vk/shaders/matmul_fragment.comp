@@ -1,7 +1,7 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
 // Products of quantised weights with activations of float16, by matrices whose fragments lanes load
-// for themselves: nothing is staged, and nobody waits for anybody before the end; but for STEP.
+// for themselves: nothing is staged, and nobody waits for anybody before the end; but for STAGE.
 //
 // Which of a row's values come in which order does not matter as long as both sides agree. So lane
 // 4 g + t has block t of four, of rows g and g + 8 and of column g (inc/half_mma.glsl): scales are
@@ -31,15 +31,15 @@ layout(constant_id = ID_U) const uint U = 1;   // chunks of weights on their way
 layout(constant_id = ID_AHEAD) const uint AHEAD = 0; // units of columns; divides 4 U
 layout(constant_id = ID_WM) const uint WM = 1; // subgroups that have rows of their own
 layout(constant_id = ID_WK) const uint WK = 1; // subgroups that have runs of their own
-// Subgroups that have the same columns: 1 keep step, so that these are in the first cache; 2 read a
-// chunk of them together, into shared memory, while they work on the one before (WK is 1 then).
-layout(constant_id = ID_STEP) const uint STEP = 0;
+// 1: subgroups read a chunk of their columns together, into shared memory, while they work on the
+// one before (WK is 1 then). 64 columns are more than the first cache has for a dozen subgroups.
+layout(constant_id = ID_STAGE) const uint STAGE = 0;
 const uint NT = NM * TM;          // tiles of rows
 const uint OUTS = WM * TM * 16;   // results of a workgroup for each column
 const uint PITCH = NM * OUTS + 4; // of a column of them: no bank conflicts
-const uint RING = AHEAD > 0 && STEP < 2 ? AHEAD : 1;
+const uint RING = AHEAD > 0 && STAGE == 0 ? AHEAD : 1;
 const uint CHUNK = 4 * 32; // of 16 bytes: a chunk of eight columns
-const uint STAGED = STEP == 2 ? TN * CHUNK : 1;
+const uint STAGED = STAGE == 1 ? TN * CHUNK : 1;
 const uint EACH = (STAGED + WM * 32 - 1) / (WM * 32); // that a lane brings
 
 shared float results[WK * GM_VK_COLUMNS * PITCH];
@@ -123,11 +123,11 @@ void use(uint u, uint chunk, uint end)
     HALF_LOOP for (uint unit = 0; unit < 4; unit++) {
         uvec4 x[TN];
         const uint place = (u * 4 + unit) % RING;
-        if (AHEAD == 0 && STEP < 2) fetch_columns(place, chunk, unit, end);
+        if (AHEAD == 0 && STAGE == 0) fetch_columns(place, chunk, unit, end);
         [[unroll]] for (uint tn = 0; tn < TN; tn++)
-            x[tn] = STEP < 2 ? column[place * TN + tn]
+            x[tn] = STAGE == 0 ? column[place * TN + tn]
                              : staged[chunk % 2 * STAGED + tn * CHUNK + unit * 32 + lane()];
-        if (AHEAD > 0 && STEP < 2) fetch_columns(place, chunk, unit + AHEAD, end);
+        if (AHEAD > 0 && STAGE == 0) fetch_columns(place, chunk, unit + AHEAD, end);
         uvec4 w[NT * 2];
         [[unroll]] for (uint i = 0; i < NT * 2; i++)
             w[i] = half_weights(come[i], scale[i], unit);
@@ -231,19 +231,18 @@ void main()
     const uint begin = wk() * run, end = min(begin + run, n_chunks);
     [[unroll]] for (uint u = 0; u < U; u++)
         fetch(u, begin + u, end);
-    [[unroll]] for (uint unit = 0; unit < AHEAD && STEP < 2; unit++)
+    [[unroll]] for (uint unit = 0; unit < AHEAD && STAGE == 0; unit++)
         fetch_columns(unit, begin, unit, end);
-    if (STEP == 2) {
+    if (STAGE == 1) {
         fetch_chunk(0, end, col_first, n);
         stage_chunk(0);
     }
     [[dont_unroll]] for (uint turn = 0; turn < run; turn += U) {
-        if (STEP == 1) barrier();
         [[unroll]] for (uint u = 0; u < U; u++) {
             const uint chunk = begin + turn + u;
-            if (STEP == 2) fetch_chunk(chunk + 1, end, col_first, n);
+            if (STAGE == 1) fetch_chunk(chunk + 1, end, col_first, n);
             use(u, chunk, end);
-            if (STEP == 2) stage_chunk(chunk + 1);
+            if (STAGE == 1) stage_chunk(chunk + 1);
         }
     }
     [[dont_unroll]] for (uint tn = 0; tn < TN && col_first + tn * GM_VK_COLUMNS < n; tn++) {

@@ -665,65 +665,6 @@ static size_t count_fragments(const scene *s, uint32_t rows)
     return n;
 }
 
-/* Has the products of steps of 16 rows go by a way in which subgroups keep step, where one has any;
- * answers how many do. */
-static uint32_t choose_step(const device *d, const scene *s)
-{
-    enum { STEP = 10 }; /* among the constants of matmul_fragment */
-    uint32_t n = 0;
-    for (size_t i = 0; i < 2 * s->model->plan.n_ops; i++) {
-        const gm_op *const op = &s->model->plan.ops[i / 2];
-        if (op->kind != GM_OP_MATMUL) continue;
-        const gm_tensor *const w = &s->model->plan.weights.at[op->weight[0]];
-        const uint32_t n_rows = (uint32_t)gm_tensor_rows(w);
-        const gm_vk_product p = {.columns = 16,
-                                 .planes = 1,
-                                 .n_blocks = (uint32_t)gm_tensor_cols(w) / GM_VK_BLOCK,
-                                 .words = gm_vk_block_words(w->type->id),
-                                 .two_scales = gm_vk_two_scales(w->type->id),
-                                 .after = i % 2 ? GM_VK_AFTER_NORM : 0,
-                                 .n_normed = i % 2 ? n_rows : 0,
-                                 .type = w->type->id,
-                                 .n_rows = n_rows,
-                                 .fragments = true};
-        gm_vk_choice one = {0};
-        gm_vk_cut cut = {0};
-        uint32_t k = 0;
-        while (k < GM_VK_TRIES && !(gm_vk_cut_try(&d->be->tuning, &p, k, &cut) && cut.spec[STEP]))
-            k++;
-        if (k == GM_VK_TRIES) continue;
-        gm_vk_product_name(&p, one.what);
-        gm_vk_cut_name(&cut, one.way);
-        assert_int_equal(gm_vk_choices_put(&d->be->choices, &one, NULL), GM_OK);
-        n++;
-    }
-    return n;
-}
-
-/* Subgroups that keep step have the same bits as those that do not. */
-static void check_step(const scene *s)
-{
-    device d;
-    gm_err err = {0};
-    gm_step *step = NULL;
-    gm_result_out want[13], got[13];
-    const gm_step_limits limits = {.rows = 16, .outs = 16, .edits = 8, .sets = 1};
-    device_open(&d, s, 16);
-    assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
-    put_prompt(step, s, 0, 13);
-    draw_all(&d, step, want);
-    gm_backend_vulkan.drop(d.ex);
-    assert_true(choose_step(&d, s) > 0);
-    const size_t n_pipes = d.be->pipes.n;
-    lower_more(&d, s, 16, &d.ex);
-    assert_true(d.be->pipes.n > n_pipes);
-    draw_all(&d, step, got);
-    for (uint32_t i = 0; i < 13; i++)
-        assert_memory_equal(&got[i].logprob, &want[i].logprob, sizeof(float));
-    gm_step_free(step);
-    device_close(&d);
-}
-
 /* Several sequences have products by fragments, a single one has not, but for prompts. */
 static void test_fragments(void **state)
 {
@@ -733,7 +674,6 @@ static void test_fragments(void **state)
     check_list(&s, 1, 5);
     check_list(&s, 16, 8);
     test_slots(state);
-    check_step(&s);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;
     assert_int_equal(count_fragments(&s, 1), n_products);
     n_slots = 1;

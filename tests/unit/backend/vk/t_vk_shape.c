@@ -112,7 +112,7 @@ static void test_tiles(void **state)
 }
 
 /* The constants of matmul_fragment, in the manifest's order. */
-enum { LANES, SUBGROUP, TM, TN, AFTER, CHUNKS, UNITS, WM, WK, ROUNDS, STEP };
+enum { LANES, SUBGROUP, TM, TN, AFTER, CHUNKS, UNITS, WM, WK, ROUNDS, STAGE };
 
 /* Answers in how many runs it is summed. */
 static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
@@ -122,7 +122,6 @@ static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
     assert_int_equal(s[AFTER], cut->apart ? 0 : p->after);
     assert_int_equal(s[LANES], 32 * s[WM] * s[WK]);
     assert_true(s[LANES] <= 512);
-    if (s[STEP]) assert_true(s[WM] > 1); /* or there is nothing to share */
     assert_int_equal(cut->rows, 16 * s[TM] * s[WM]);
     assert_int_equal(cut->columns, 8 * s[TN]);
     assert_true(cut->columns < 2 * p->columns || cut->columns == 8);
@@ -132,9 +131,11 @@ static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
     if (s[UNITS]) assert_int_equal(4 * s[CHUNKS] % s[UNITS], 0);
     const uint32_t results = s[WK] * 8 * (matrices * cut->rows + 4) * 4;
     assert_true(results <= 32768);
-    if (s[STEP] < 2) return s[WK];
-    assert_int_equal(s[WK], 1);
-    assert_true(results + 2 * s[TN] * 2048 <= 49152);
+    if (s[STAGE]) {
+        assert_int_equal(s[WK], 1);
+        assert_true(s[WM] > 1); /* or there is nothing to share */
+        assert_true(results + 2 * s[TN] * 2048 <= 49152);
+    }
     return s[WK];
 }
 
@@ -178,6 +179,41 @@ static void test_fragments(void **state)
             assert_true(n_ways > 1);
         }
     }
+}
+
+/* Gate and up of 27B, 64 rows: one workgroup for each multiprocessor of a large device, with columns in
+ * shared memory; not where a device has too little of it, or where workgroups would be too few. */
+static void test_one_each(void **state)
+{
+    (void)state;
+    gm_vk_tuning t = {.subgroup = 32,
+                      .max_shared = 49152,
+                      .half_from = 65,
+                      .half_tiles = 256,
+                      .fragments = true,
+                      .fragment_mma = true};
+    gm_vk_product p = {.columns = 64,
+                       .planes = 1,
+                       .n_blocks = 168,
+                       .words = 5,
+                       .after = GM_VK_AFTER_GELU,
+                       .type = GM_QTYPE_Q4_0,
+                       .n_rows = 21504,
+                       .fragments = true};
+    gm_vk_cut cut;
+    gm_vk_cut_product(&t, &p, &cut);
+    assert_int_equal(p.n_rows / cut.rows, 112);
+    assert_int_equal(cut.spec[STAGE], 1);
+    p.n_rows = 10240;
+    gm_vk_cut_product(&t, &p, &cut);
+    assert_int_equal(cut.spec[STAGE], 0);
+    p.n_rows = 21504;
+    t.max_shared = 32768;
+    for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
+        if (gm_vk_cut_try(&t, &p, i, &cut)) assert_true(!cut.spec[STAGE] || cut.spec[TN] < 8);
+    }
+    gm_vk_cut_product(&t, &p, &cut);
+    assert_int_equal(cut.spec[STAGE], 0);
 }
 
 /* --exact: whatever the number of rows, the kernels are those of 1 to 64, and the manifest says of
@@ -252,6 +288,7 @@ int main(void)
                                        cmocka_unit_test(test_exact),
                                        cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_attends_by_halves),
-                                       cmocka_unit_test(test_fragments)};
+                                       cmocka_unit_test(test_fragments),
+                                       cmocka_unit_test(test_one_each)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }
