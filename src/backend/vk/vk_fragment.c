@@ -127,9 +127,11 @@ bool gm_vk_cut_fragments(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t
     if (s.stage && p->columns <= GM_VK_COLUMNS) return false; /* there is little to share */
     if (!has_room(t, p, &s)) return false;
     const uint32_t lanes = 32u * s.wm * s.wk, tn = tiles_of(p->columns, s.tn);
+    /* Sums of matrices by hand are registers that four chunks of q8_0 do not leave. */
+    const uint32_t chunks = t->fragment_mma || s.chunks < 4 ? s.chunks : 3;
     *out = (gm_vk_cut){
         .pipeline = t->fragment_mma ? "matmul_fragment_mma" : "matmul_fragment",
-        .spec = {lanes, t->subgroup, s.tm, tn, p->after, s.chunks, s.units, s.wm, s.wk,
+        .spec = {lanes, t->subgroup, s.tm, tn, p->after, chunks, s.units, s.wm, s.wk,
                  p->n_normed ? (p->n_normed + 4 * lanes - 1) / (4 * lanes) : 1, s.stage},
         .rows = 16u * s.tm * s.wm,
         .columns = tn * GM_VK_COLUMNS,
