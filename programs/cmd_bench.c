@@ -298,6 +298,9 @@ static void say_counts(const row *w)
                 (double)c->submits / n, (double)c->dispatches / n, (double)c->barriers / n,
                 (double)c->bytes_up / n, (double)c->bytes_down / n, c->allocs, c->recordings,
                 w->name);
+    if (w->r.host_us > 0)
+        gm_say_fact("host, a step", "%.0f us from an answer to the next step handed over (%s)",
+                    w->r.host_us, w->name);
 }
 
 /* ---- tests ----------------------------------------------------------------------------- */

@@ -14,7 +14,10 @@
 #include <string.h>
 
 #include "backend/vk/vk_shaders.h"
+#include "base/clock.h"
 #include "base/mem.h"
+
+#define EARLY_S 150e-6 /* before a step is expected to be done, somebody looks, and as long after */
 
 #define PROC(d, name) ((PFN_##name)(d)->proc((d)->instance, #name))
 
@@ -536,11 +539,28 @@ gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_er
     return gm_vk_submit_all(d, &buffer, 1, value, err);
 }
 
-gm_status gm_vk_wait(gm_vk_dev *d, uint64_t value, gm_err *err)
+static VkResult wait_for(gm_vk_dev *d, uint64_t value, uint64_t most_ns)
 {
     const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
                                       .pSemaphores = &d->timeline,
                                       .pValues = &value};
-    return gm_vk_check(d->vk.vkWaitSemaphores(d->device, &info, UINT64_MAX), "a step", err);
+    return d->vk.vkWaitSemaphores(d->device, &info, most_ns);
+}
+
+gm_status gm_vk_wait(gm_vk_dev *d, uint64_t value, gm_err *err)
+{
+    return gm_vk_check(wait_for(d, value, UINT64_MAX), "a step", err);
+}
+
+/* Whoever sleeps is woken some 40 us late by an H200's driver, and the device waits meanwhile. */
+gm_status gm_vk_wait_until(gm_vk_dev *d, uint64_t value, double when_s, gm_err *err)
+{
+    const double early_s = when_s - EARLY_S - gm_clock_s(), late_s = when_s + EARLY_S;
+    VkResult r = early_s > 0 ? wait_for(d, value, (uint64_t)(early_s * 1e9)) : VK_TIMEOUT;
+    for (uint64_t now = 0; r == VK_TIMEOUT && gm_clock_s() < late_s;) {
+        const VkResult got = d->vk.vkGetSemaphoreCounterValue(d->device, d->timeline, &now);
+        if (got != VK_SUCCESS || now >= value) r = got;
+    }
+    return r == VK_TIMEOUT ? gm_vk_wait(d, value, err) : gm_vk_check(r, "a step", err);
 }

@@ -103,5 +103,7 @@ gm_status gm_vk_submit_all(gm_vk_dev *d, const VkCommandBufferSubmitInfo *buffer
                            uint64_t *value, gm_err *err);
 gm_status gm_vk_submit(gm_vk_dev *d, VkCommandBuffer cmd, uint64_t *value, gm_err *err);
 gm_status gm_vk_wait(gm_vk_dev *d, uint64_t value, gm_err *err);
+/* The same where it is expected to be done at some time of gm_clock_s: it is looked for then. */
+gm_status gm_vk_wait_until(gm_vk_dev *d, uint64_t value, double when_s, gm_err *err);
 
 #endif

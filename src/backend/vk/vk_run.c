@@ -430,8 +430,12 @@ static gm_status finish(gm_exec *ex, gm_vk_slice *s, gm_err *err)
         abandoned = be->abandon && atomic_load(be->abandon);
         if (!abandoned) GM_TRY(send(ex, s, err));
     }
-    GM_TRY(gm_vk_wait(&be->dev, s->value, err));
-    const double now = gm_clock_s(), start = s->start_s > be->done_s ? s->start_s : be->done_s;
+    const double start = s->start_s > be->done_s ? s->start_s : be->done_s;
+    const bool cpu = be->dev.props.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    GM_TRY(cpu ? gm_vk_wait(&be->dev, s->value, err)
+               : gm_vk_wait_until(&be->dev, s->value, start + 1e-6 * ex->row_us * s->asked->n_rows,
+                                  err));
+    const double now = gm_clock_s();
     be->done_s = now;
     if (abandoned) return gm_fail(err, GM_E_CANCEL, 0, "the step was abandoned");
     if (s->asked->n_rows) ex->row_us = 1e6 * (now - start) / s->asked->n_rows;
