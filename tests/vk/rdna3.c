@@ -241,6 +241,10 @@ static const gm_vk_product products[] = {
     {.columns = 2, 1, 672, .after = GM_VK_AFTER_NORM},
     {.columns = 2, 2, 672, .after = GM_VK_AFTER_NORM},
     {.columns = 4, 2, 672, .after = GM_VK_AFTER_NORM},
+    {.columns = 1, 1, 672, .flows = true},
+    {.columns = 2, 2, 168, .flows = true},
+    {.columns = 1, 1, 168, .after = GM_VK_AFTER_GELU, .flows = true},
+    {.columns = 2, 2, 128, .after = GM_VK_AFTER_NORM, .flows = true},
 };
 
 /* What makes lowering ask for a pipeline on a Radeon 780M: the results of its matrices lie column by
@@ -274,6 +278,7 @@ static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *m
     p.two_scales = gm_vk_two_scales((gm_qtype)s->type);
     p.n_rows = 5376;
     p.fragments = tuning.fragments;
+    if (p.flows && strcmp(s->pipeline, "matmul") != 0) p.flows = false;
     if (!p.words) p.n_blocks = 0;
     if (p.after == GM_VK_AFTER_NORM) p.n_normed = 5376;
     gm_vk_cut_product(&tuning, &p, &cut);

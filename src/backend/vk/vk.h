@@ -127,6 +127,7 @@ typedef struct gm_vk_grid {
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
     gm_vk_buf step, given, result;     /* shared                                        */
+    gm_vk_buf flow;                    /* counters of kernels that wait for each other  */
     VkCommandBufferSubmitInfo *pieces; /* [n_pieces]                                    */
     uint32_t n_sent, per_submit;       /* pieces                                        */
     uint64_t before, value;            /* of the timeline, after its last two submits   */
@@ -140,13 +141,15 @@ struct gm_exec {
     gm_kvmem *kv;
     const gm_plan *plan;
     gm_bucket bucket;
+    bool flows;          /* kernels wait for each other: of one row               */
     gm_vk_buf scratch;   /* shared                                                */
     gm_vk_buf counters;  /* of workgroups that have finished: 0 between dispatches */
     gm_vk_value *values; /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2], halves, sums; /* scratch of kernels      */
     gm_vk_buf turns; /* of ropes, for each pair of a head's values            */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */
-    uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result       */
+    uint64_t answers_off, logits_off, hidden_off;      /* in a slice's result, behind a word
+                                                        * that says whether a kernel was late */
     uint32_t max_masks, mask_words;
     uint32_t given_cols, n_vocab, hidden_cols;
     gm_vk_grid grids[GM_VK_GRIDS];
@@ -231,6 +234,10 @@ gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p
                       gm_exec **out, gm_err *err);
 void gm_vk_drop(gm_exec *ex);
 gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
+/* Whether its kernels could wait for each other, instead of barriers. */
+bool gm_vk_can_flow(const gm_exec *ex);
+/* Counters for kernels of the list that wait for each other; answers how many. */
+uint32_t gm_vk_list_flow(const gm_exec *ex, uint32_t slice, gm_vk_list *list);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 

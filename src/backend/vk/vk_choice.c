@@ -23,13 +23,24 @@ const gm_vk_choice *gm_vk_choices_find(const gm_vk_choices *c, const char *what)
     return NULL;
 }
 
-gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *err)
+bool gm_vk_choices_flow(const gm_vk_choices *c)
+{
+    const gm_vk_choice *const known = gm_vk_choices_find(c, GM_VK_FLOW);
+    return known && strcmp(known->way, GM_VK_FLOW_ON) == 0;
+}
+
+void gm_vk_choices_remove(gm_vk_choices *c, const char *what)
 {
     size_t i = 0;
-    while (i < c->n && strcmp(c->at[i].what, one->what) != 0)
+    while (i < c->n && strcmp(c->at[i].what, what) != 0)
         i++;
-    if (i == GM_VK_CHOICES) i = 0; /* the oldest goes */
     if (i < c->n) memmove(&c->at[i], &c->at[i + 1], (--c->n - i) * sizeof *c->at);
+}
+
+gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *err)
+{
+    gm_vk_choices_remove(c, one->what);
+    if (c->n == GM_VK_CHOICES) gm_vk_choices_remove(c, c->at[0].what); /* the oldest goes */
     GM_TRY(gm_mem_grow(&c->at, &c->cap, c->n + 1, sizeof *c->at, "choices", err));
     c->at[c->n] = *one;
     c->at[c->n++].pass = c->pass;
@@ -125,6 +136,12 @@ static gm_status take_choice(gm_backend *be, const char *at, const char *end, gm
                        "is \"%.*s\", expected a product, a tab and a kernel, as gemmule tune "
                        "--show has them",
                        (int)(end - at > 40 ? 40 : end - at), at);
+    if (strcmp(one.what, GM_VK_FLOW) == 0) {
+        if (strcmp(one.way, GM_VK_FLOW_ON) != 0 && strcmp(one.way, GM_VK_FLOW_OFF) != 0)
+            return gm_fail(err, GM_E_FORMAT, 0, "says that %s \"%.40s\", expected \"%s\" or \"%s\"",
+                           GM_VK_FLOW, one.way, GM_VK_FLOW_ON, GM_VK_FLOW_OFF);
+        return gm_vk_choices_put(&be->choices, &one, err);
+    }
     if (!gm_vk_product_parse(one.what, &p))
         return gm_fail(err, GM_E_FORMAT, 0,
                        "has a product \"%.60s\", expected one like \"q4_0 640x1024, 1 rows\"",
@@ -143,6 +160,7 @@ gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err)
     gm_mapfile file = {0};
     gm_err why = {0};
     gm_status status = GM_OK;
+    be->choices.given = true;
     GM_TRY(gm_mapfile_open(&file, path, err));
     const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
     for (uint32_t n = 1; at && at < end && status == GM_OK; n++, at = next_line(at, end)) {

@@ -8,6 +8,7 @@
  * the norms are. */
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "backend/vk/vk.h"
@@ -226,6 +227,11 @@ static gm_status lower_norms(lowering *l, const norms *n)
     t.spec[1] = (push.n_cols + 4 * t.spec[0] - 1) / (4 * t.spec[0]);
     t.spec[2] = push.n_cols % 4 == 0;
     t.d.grid[0] = rows_of(l, out);
+    if (l->ex->flows && n->add && !(push.flags & GM_VK_ROWS_OUT)) {
+        t.d.flow = offsetof(struct gm_vk_norm, flow);
+        t.d.n_done = t.d.grid[0] = t.spec[1];
+        t.spec[3] = 1;
+    }
     if (push.flags & GM_VK_ROWS_OUT)
         GM_TRY(bring_grid(l, &t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_X}));
     return put(l, &t, &push, sizeof push);
@@ -296,17 +302,18 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     const bool fragments = quantised && l->ex->values[in].halves;
     const uint32_t planes = quantised && !fragments ? op->num.act[0] : 1;
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
-    const gm_vk_product shape = {.columns = rows_of(l, in) * planes,
-                                 .planes = planes,
-                                 .n_blocks = quantised ? n_cols / GM_VK_BLOCK : 0,
-                                 .words = gm_vk_block_words(w->type->id),
-                                 .two_scales = gm_vk_two_scales(w->type->id),
-                                 .after = after,
-                                 .n_normed =
-                                     after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0,
-                                 .type = w->type->id,
-                                 .n_rows = (uint32_t)gm_tensor_rows(w),
-                                 .fragments = fragments};
+    const gm_vk_product shape = {
+        .columns = rows_of(l, in) * planes,
+        .planes = planes,
+        .n_blocks = quantised ? n_cols / GM_VK_BLOCK : 0,
+        .words = gm_vk_block_words(w->type->id),
+        .two_scales = gm_vk_two_scales(w->type->id),
+        .after = after,
+        .n_normed = after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0,
+        .type = w->type->id,
+        .n_rows = (uint32_t)gm_tensor_rows(w),
+        .fragments = fragments,
+        .flows = quantised && !fragments && l->ex->flows && l->p->vals[in].rows == GM_ROWS_ALL};
     gm_vk_cut cut;
     const uint32_t tried = gm_vk_trial_cut(l->ex->be, &shape, &cut);
     draft t = draft_of(cut.pipeline, (int32_t)w->type->id);
@@ -316,6 +323,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     t.columns = cut.columns;
     t.halves = cut.halves;
     t.apart = cut.apart;
+    if (shape.flows) t.d.flow = offsetof(struct gm_vk_matmul, flow);
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
         .x = quantised ? l->ex->values[in].q : l->ex->values[in].f32,
@@ -368,6 +376,16 @@ static void cut_sums(const lowering *l, draft *t, struct gm_vk_matmul *push)
     touches(t, push->arrived, 4, true);
 }
 
+/* Every workgroup counts itself; where norms follow, those behind the product's that do them. */
+static void count_done(draft *t, struct gm_vk_matmul *push)
+{
+    t->d.n_done = t->d.grid[0];
+    if (t->spec[GM_VK_MM_AFTER] != GM_VK_AFTER_NORM) return;
+    push->wg_end[0] = t->d.grid[0];
+    t->d.n_done = t->spec[GM_VK_MM_NORM];
+    t->d.grid[0] += t->d.n_done;
+}
+
 /* Four tiles of columns side by side keep a prompt's weights from being read for each, and their
  * activations (128 columns of 27B: 860 KB, or a part of it where rows are longer) in a small cache. */
 static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
@@ -382,6 +400,7 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
     for (int i = 0; i < 3; i++)
         t->d.work += (double)rows * push->n_cols * push->n_rows[i];
     GM_TRY(grid_of_rows(l, t, in, wgs << push->side, columns << push->side));
+    if (t->d.flow) count_done(t, push);
     const bool gate = t->spec[2] == GM_VK_AFTER_GELU;
     if (t->halves && !gate && t->d.indirect < 0) cut_sums(l, t, push);
     return put(l, t, push, sizeof *push);
@@ -607,6 +626,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         .plane = plane_of(l, op->out),
     };
     const uint32_t g = op->attn.n_head / op->attn.n_kv_head, dim = gm_vk_kv_dim(d);
+    const bool flows = h && !walk && ex->flows;
     const bool halves = gm_vk_attends_by_halves(&ex->be->tuning, &op->attn, ex->bucket.rows);
     gm_vk_grid grid = {.kind = GM_VK_DYN_ATTEND, .x = op->attn.n_kv_head, .per = op->attn.class};
     if (halves) {
@@ -618,9 +638,13 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         grid.walk = GM_VK_HALF_HEADS / g;
     } else {
         const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS;
-        const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many};
+        const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many, flows};
         memcpy(t.spec, spec, sizeof spec);
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
+    }
+    if (flows) {
+        t.d.flow = offsetof(struct gm_vk_attend, flow);
+        t.d.n_done = t.d.n_held = op->attn.n_kv_head;
     }
     if (h) {
         GM_TRY(tell_turn(l, &t, h, &push.t));
@@ -784,5 +808,16 @@ gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err 
             GM_TRY(lower_some(&l, &ex->plan->ops[group->op_first + i], group->n_ops - i, &taken));
     }
     gm_vk_list_place_barriers(list);
+    gm_vk_list_flow(ex, slice, list);
     return GM_OK;
+}
+
+uint32_t gm_vk_list_flow(const gm_exec *ex, uint32_t slice, gm_vk_list *list)
+{
+    /* A second of a GPU's looks, half a microsecond each; a processor's are a few nanoseconds, and who
+     * is waited for may be without a core for a while. */
+    enum { GPU_LOOKS = 2 << 20, CPU_LOOKS = 1 << 30 };
+    const bool cpu = ex->be->dev.props.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    const gm_vk_slice *const s = &ex->slice[slice];
+    return gm_vk_list_place_flow(list, s->flow.addr, s->result.addr, cpu ? CPU_LOOKS : GPU_LOOKS);
 }

@@ -83,6 +83,20 @@ struct gm_vk_embed {
     GM_U32 flags;
 };
 
+/* How kernels follow each other without a barrier between them (inc/flow.glsl): one counts itself done,
+ * and the next waits for that with what it can ask for before. */
+#define GM_VK_FLOW_SIZE  128 /* bytes from one kernel's word to the next's               */
+#define GM_VK_FLOW_INNER 64  /* and to a second one, for what its workgroups wait for    */
+struct gm_vk_flow {
+    GM_ADDR before, done; /* words: how far the kernel before is, and this one; 0: nobody asks  */
+    GM_ADDR hold;         /* a word: how far somebody is whom asking for much would disturb, or 0 */
+    GM_ADDR late;         /* a word: not 0 once somebody has waited too long                    */
+    GM_U32 n_before;      /* of `before`, when that kernel is done                              */
+    GM_U32 n_hold;        /* of `hold`, when that is over                                       */
+    GM_U32 patience;      /* looks at a word after which it is too long                         */
+    GM_U32 pad;
+};
+
 /* x + norm(y), kept in dst, and then the norm of that, to h and q; one of the two may be missing. */
 struct gm_vk_norms {
     GM_ADDR x, dst;     /* [n, cols]                                                      */
@@ -98,6 +112,7 @@ struct gm_vk_norm {
     GM_ADDR y; /* [n, cols] */
     GM_STRUCT(gm_vk_norms) n;
     GM_U32 n_cols, flags;
+    GM_STRUCT(gm_vk_flow) flow; /* with it, each workgroup has a part of the only row */
 };
 
 /* What a product does with its results; a constant of its pipelines. */
@@ -119,6 +134,7 @@ struct gm_vk_matmul {
     GM_U32 plane; /* of x; what gate and up give is rounded once. Of float16: rows of x */
     GM_U32 side;  /* 2^side tiles of columns follow each other before the next rows     */
     GM_U32 pad;
+    GM_STRUCT(gm_vk_flow) flow;
 };
 
 /* Rows of int8 become float16, which is what prompts are multiplied as. */
@@ -174,6 +190,7 @@ struct gm_vk_attend {
     GM_U32 class_of;
     GM_F32 scale;
     GM_U32 flags, plane;
+    GM_STRUCT(gm_vk_flow) flow;
 };
 
 #define GM_VK_MODE_COPY    0 /* row i of a (or of the row of output i) to dst           */

@@ -30,12 +30,13 @@ gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, 
     gm_vk_dev *const d = &ex->be->dev;
     const VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                         .queryType = VK_QUERY_TYPE_TIMESTAMP,
-                                        .queryCount = (uint32_t)list->n + 1};
-    t->n = list->n;
+                                        .queryCount = t->whole ? 2 : (uint32_t)list->n + 1};
+    t->n = t->whole ? 1 : list->n;
     GM_TRY(gm_mem_alloc(&t->ticks, t->n + 1, sizeof *t->ticks, "timestamps", err));
     GM_TRY(
         gm_vk_check(d->vk.vkCreateQueryPool(d->device, &info, NULL, &t->times), "timestamps", err));
-    const gm_vk_recording r = {&ex->be->pipes, list, &ex->slice[0].step, ex->grids_off, t->times};
+    const gm_vk_recording r = {&ex->be->pipes, list,     &ex->slice[0].step, ex->grids_off,
+                               t->times,       t->whole, &ex->slice[0].flow};
     return gm_vk_record(d, &r, &t->cmd, err);
 }
 

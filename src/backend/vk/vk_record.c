@@ -6,6 +6,9 @@
 
 #include "backend/vk/vk_record.h"
 
+#include <string.h>
+
+#include "backend/vk/vk_params.h"
 #include "base/mem.h"
 
 gm_status gm_vk_list_add(gm_vk_list *l, const gm_vk_dispatch *d, gm_err *err)
@@ -43,13 +46,48 @@ static bool is_hazard(const gm_vk_list *l, size_t from, size_t i)
     return false;
 }
 
+/* Whether dispatch i may wait for the one before instead: that is then behind all others since the
+ * last barrier, because it waits itself, or has the barrier. */
+static bool can_wait(const gm_vk_list *l, size_t i)
+{
+    const gm_vk_dispatch *const before = i ? &l->at[i - 1] : NULL;
+    return before && l->at[i].flow && before->n_done && (before->waits || before->barrier);
+}
+
 void gm_vk_list_place_barriers(gm_vk_list *l)
 {
     size_t from = 0;
     for (size_t i = 0; i < l->n; i++) {
-        l->at[i].barrier = is_hazard(l, from, i);
+        const bool hazard = is_hazard(l, from, i);
+        l->at[i].waits = hazard && can_wait(l, i);
+        l->at[i].barrier = hazard && !l->at[i].waits;
         if (l->at[i].barrier) from = i;
     }
+}
+
+uint32_t gm_vk_list_place_flow(gm_vk_list *l, uint64_t counters, uint64_t late, uint32_t patience)
+{
+    uint64_t next = counters;
+    for (size_t i = 0; i < l->n; i++) {
+        gm_vk_dispatch *const d = &l->at[i];
+        struct gm_vk_flow f = {.late = late, .patience = patience};
+        if (!d->flow) continue;
+        if (d->waits) {
+            f.before = next - GM_VK_FLOW_SIZE;
+            f.n_before = l->at[i - 1].n_done;
+        }
+        for (uint32_t back = 1; d->waits && back <= 2 && back <= i; back++) {
+            if (!l->at[i - back].n_held || (back == 2 && !l->at[i - 1].waits)) continue;
+            f.hold = next - back * GM_VK_FLOW_SIZE + GM_VK_FLOW_INNER;
+            f.n_hold = l->at[i - back].n_held;
+        }
+        if (d->n_done) {
+            f.done = next;
+            next += GM_VK_FLOW_SIZE;
+        }
+        memcpy(d->push + d->flow, &f, sizeof f);
+    }
+    return (uint32_t)((next - counters) / GM_VK_FLOW_SIZE);
 }
 
 size_t gm_vk_list_find_hazard(const gm_vk_list *l)
@@ -57,6 +95,7 @@ size_t gm_vk_list_find_hazard(const gm_vk_list *l)
     size_t from = 0;
     for (size_t i = 0; i < l->n; i++) {
         if (l->at[i].barrier) from = i;
+        if (l->at[i].waits && can_wait(l, i)) continue;
         if (is_hazard(l, from, i)) return i;
     }
     return l->n;
@@ -159,13 +198,16 @@ gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *
 {
     GM_TRY(gm_vk_record_alloc(d, out, err));
     GM_TRY(gm_vk_check(d->vk.vkBeginCommandBuffer(*out, &begin), "a recording", err));
-    if (r->times) d->vk.vkCmdResetQueryPool(*out, r->times, 0, (uint32_t)r->list->n + 1);
+    if (r->times)
+        d->vk.vkCmdResetQueryPool(*out, r->times, 0, r->whole ? 2 : (uint32_t)r->list->n + 1);
+    if (r->flow && r->flow->size) d->vk.vkCmdFillBuffer(*out, r->flow->buffer, 0, VK_WHOLE_SIZE, 0);
     barrier(d, *out, &before_all);
     stamp(d, r, *out, 0);
     for (size_t i = 0; i < r->list->n; i++) {
         put(d, r, *out, &r->list->at[i]);
-        stamp(d, r, *out, i + 1);
+        if (!r->whole) stamp(d, r, *out, i + 1);
     }
+    if (r->whole) stamp(d, r, *out, 1);
     barrier(d, *out, &after_all);
     d->count.recordings++;
     return gm_vk_check(d->vk.vkEndCommandBuffer(*out), "a recording", err);

@@ -23,9 +23,13 @@ typedef struct gm_vk_dispatch {
     int32_t indirect; /* number of the grid that the step brings, or -1 */
     uint32_t n_push;
     uint32_t n_ranges;
-    bool barrier;   /* everything before it is finished and seen */
-    double work;    /* multiplications of products, of as many rows as there can be */
-    uint32_t tried; /* what of it a trial tries (gm_vk_trial_cut), or 0 */
+    bool barrier;    /* everything before it is finished and seen */
+    bool waits;      /* it waits itself for the one before (inc/flow.glsl) */
+    uint32_t flow;   /* where in push its gm_vk_flow is, 0: it knows nothing of that */
+    uint32_t n_done; /* how often it counts itself when it is done, 0: not at all    */
+    uint32_t n_held; /* and before, when the two behind it may ask for much, 0: they may always */
+    double work;     /* multiplications of products, of as many rows as there can be */
+    uint32_t tried;  /* what of it a trial tries (gm_vk_trial_cut), or 0 */
     uint8_t push[GM_VK_PUSH];
     gm_vk_range ranges[GM_VK_RANGES];
 } gm_vk_dispatch;
@@ -38,8 +42,14 @@ typedef struct gm_vk_list {
 gm_status gm_vk_list_add(gm_vk_list *l, const gm_vk_dispatch *d, gm_err *err);
 void gm_vk_list_deinit(gm_vk_list *l);
 
-/* Puts a barrier before each dispatch that needs one. */
+/* Puts a barrier before each dispatch that needs one; or has it wait for the one before, where both
+ * can. */
 void gm_vk_list_place_barriers(gm_vk_list *l);
+
+/* Gives dispatches that wait, and those that are waited for, counters from an address on, each
+ * GM_VK_FLOW_SIZE bytes; all must be 0 before the list runs. Who looks at one that often in vain
+ * gives up and sets the word `late`. Answers how many counters there are. */
+uint32_t gm_vk_list_place_flow(gm_vk_list *l, uint64_t counters, uint64_t late, uint32_t patience);
 
 /* The first dispatch that touches what an earlier one still writes, or writes what one still reads;
  * l->n when there is none. */
@@ -50,13 +60,16 @@ size_t gm_vk_list_find_hazard(const gm_vk_list *l);
 uint32_t gm_vk_list_cut(const gm_vk_list *l, double most, size_t *ends);
 
 /* How a list is recorded: grids holds the indirect ones from byte grids_off on; with times, the time
- * after dispatch i becomes its query i + 1, and query 0 the time before all. */
+ * after dispatch i becomes its query i + 1, and query 0 the time before all; as a whole there are two
+ * times, which leave dispatches their overlap. */
 typedef struct gm_vk_recording {
     const gm_vk_pipes *pipes;
     const gm_vk_list *list;
     const gm_vk_buf *grids;
     uint64_t grids_off;
     VkQueryPool times; /* or NULL */
+    bool whole;
+    const gm_vk_buf *flow; /* counters of dispatches that wait, set to 0 before all, or NULL */
 } gm_vk_recording;
 gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *out, gm_err *err);
 void gm_vk_record_free(gm_vk_dev *d, VkCommandBuffer cmd);

@@ -41,8 +41,9 @@ static void measure(gm_exec *ex)
     ex->outs_off = ex->rows_off + aligned((uint64_t)ex->bucket.rows * sizeof(gm_step_row));
     ex->grids_off = ex->outs_off + aligned((uint64_t)ex->bucket.outs * sizeof(gm_step_out));
     ex->masks_off = ex->grids_off + aligned(GM_VK_GRIDS * 16);
-    ex->answers_off = 0;
-    ex->logits_off = aligned((uint64_t)ex->bucket.outs * sizeof(struct gm_vk_answer));
+    ex->answers_off = aligned(4);
+    ex->logits_off =
+        ex->answers_off + aligned((uint64_t)ex->bucket.outs * sizeof(struct gm_vk_answer));
     ex->hidden_off = ex->logits_off + aligned(4ull * ex->bucket.outs * ex->n_vocab);
 }
 
@@ -90,6 +91,7 @@ gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc 
         }
         *bytes += counters + GM_VK_TURNS_SIZE;
     }
+    *bytes += (uint64_t)GM_TICKETS * GM_VK_FLOW_SIZE * (p->n_ops + 1); /* dispatches are fewer */
     return GM_OK;
 }
 
@@ -111,10 +113,25 @@ static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *li
     for (uint32_t i = 0; i < ex->n_pieces; i++) {
         const size_t first = i ? ends[i - 1] : 0;
         const gm_vk_list piece = {.at = list->at + first, .n = ends[i] - first};
-        const gm_vk_recording r = {&ex->be->pipes, &piece, &s->step, ex->grids_off, NULL};
+        const gm_vk_recording r = {.pipes = &ex->be->pipes,
+                                   .list = &piece,
+                                   .grids = &s->step,
+                                   .grids_off = ex->grids_off,
+                                   .flow = i ? NULL : &s->flow};
         s->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
         GM_TRY(gm_vk_record(&ex->be->dev, &r, &s->pieces[i].commandBuffer, err));
     }
+    return GM_OK;
+}
+
+/* Counters for kernels that wait for each other, once it is known that there are some: one for each
+ * dispatch, since others of them may be tried in the same place. */
+static gm_status alloc_flow(gm_exec *ex, uint32_t i, gm_vk_list *list, gm_err *err)
+{
+    if (gm_vk_list_flow(ex, i, list) == 0) return GM_OK;
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->slice[i].flow, list->n * GM_VK_FLOW_SIZE, GM_VK_LOCAL,
+                           "counters", err));
+    gm_vk_list_flow(ex, i, list);
     return GM_OK;
 }
 
@@ -122,6 +139,7 @@ static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
 {
     gm_vk_list list = {0};
     gm_status status = gm_vk_list_plan(ex, i, &list, err);
+    if (status == GM_OK) status = alloc_flow(ex, i, &list, err);
     if (status == GM_OK) status = gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err);
     if (status == GM_OK) status = record_pieces(ex, &ex->slice[i], &list, err);
     ex->n_dispatches = list.n;
@@ -130,6 +148,15 @@ static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
         ex->n_barriers += list.at[j].barrier;
     gm_vk_list_deinit(&list);
     return status;
+}
+
+/* Of several sequences even a single row is multiplied as float16, by kernels that do not wait. */
+bool gm_vk_can_flow(const gm_exec *ex)
+{
+    bool can = ex->bucket.rows == 1 && ex->kv;
+    for (gm_val v = 1; v < ex->plan->n_vals; v++)
+        can = can && !ex->values[v].halves;
+    return can;
 }
 
 static gm_status exec_init(gm_exec *ex, gm_err *err)
@@ -142,6 +169,7 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
     GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->turns, GM_VK_TURNS_SIZE, GM_VK_STEP, "turns", err));
     GM_TRY(gm_vk_values_place(ex, err));
+    ex->flows = gm_vk_can_flow(ex) && gm_vk_choices_flow(&ex->be->choices);
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, i, err));
         GM_TRY(record_slice(ex, i, err));
@@ -181,6 +209,7 @@ void gm_vk_drop(gm_exec *ex)
         for (uint32_t k = 0; ex->slice[i].pieces && k < ex->n_pieces; k++)
             gm_vk_record_free(d, ex->slice[i].pieces[k].commandBuffer);
         gm_mem_free(ex->slice[i].pieces);
+        gm_vk_buf_free(d, &ex->slice[i].flow);
         gm_vk_share_release(ex->be, &ex->slice[i].step);
         gm_vk_share_release(ex->be, &ex->slice[i].given);
         gm_vk_share_release(ex->be, &ex->slice[i].result);
@@ -370,6 +399,7 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
     if (ex->kv) be->dev.count.bytes_up += write_edits(ex, s, which);
     be->dev.count.bytes_up += write_step(ex, s, slice);
     GM_TRY(send_rest(be, err));
+    memset(slice->result.map, 0, 4);
     slice->n_sent = 0;
     slice->per_submit = pieces_of(ex, s);
     slice->start_s = gm_clock_s();
@@ -442,6 +472,20 @@ static gm_status finish(gm_exec *ex, gm_vk_slice *s, gm_err *err)
     return GM_OK;
 }
 
+/* A kernel that gave up waiting has computed nothing of use: the device counts as lost, and whoever
+ * opens it again finds that its kernels do not wait for each other; unless somebody's own file says that
+ * they do. */
+static gm_status check_late(gm_backend *be, const gm_vk_slice *slice, gm_err *err)
+{
+    uint32_t late;
+    memcpy(&late, slice->result.map, sizeof late);
+    if (!late) return GM_OK;
+    gm_vk_choices_put(&be->choices, &(gm_vk_choice){.what = GM_VK_FLOW, .way = GM_VK_FLOW_OFF},
+                      NULL);
+    if (!be->choices.given) gm_vk_choices_write(be);
+    return gm_fail(err, GM_E_LOST, 0, "vulkan: a kernel waited too long for the one before it");
+}
+
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
 {
     *r = (gm_result){0};
@@ -452,6 +496,7 @@ gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
     gm_vk_slice *const slice = &ex->slice[which];
     be->n_waited++;
     GM_TRY(finish(ex, slice, err));
+    GM_TRY(check_late(be, slice, err));
     for (uint32_t i = 0; i < slice->asked->n_outs; i++)
         read_out(ex, slice, i);
     *r = (gm_result){.n_out = slice->asked->n_outs, .out = ex->out};

@@ -66,17 +66,17 @@ static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
 }
 
 /* Blocks of a column that are in shared memory at a time: 60 bytes a lane let as many workgroups in
- * as registers do. */
-static uint32_t blocks_shared(const shape *s)
+ * as registers do. Where kernels flow the whole row should be there once it is waited for, 32 KB of it. */
+static uint32_t blocks_shared(const gm_vk_product *p, const shape *s)
 {
-    const uint32_t turn = 8 * s->rounds;
-    return s->lanes * 3 / 2 / (s->nc * s->cg) / turn * turn;
+    const uint32_t turn = 8 * s->rounds, blocks = p->flows ? 768 : s->lanes * 3 / 2;
+    return blocks / (s->nc * s->cg) / turn * turn;
 }
 
 static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
 {
     const bool gate = p->after == GM_VK_AFTER_GELU;
-    const uint32_t most = blocks_shared(s), all = whole(p->n_blocks, 8 * s->rounds);
+    const uint32_t most = blocks_shared(p, s), all = whole(p->n_blocks, 8 * s->rounds);
     out->pipeline = p->n_blocks ? "matmul" : "matmul_float";
     out->rows = s->lanes / 8 / s->cg * s->rows;
     out->columns = s->nc * s->cg / p->planes;
@@ -91,6 +91,7 @@ static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
     spec[GM_VK_MM_COL_GROUPS] = s->cg;
     spec[GM_VK_MM_NORM] = p->n_normed ? (p->n_normed + 4 * s->lanes - 1) / (4 * s->lanes) : 1;
     spec[GM_VK_MM_BLOCKS] = all < most ? all : most;
+    spec[GM_VK_MM_FLOW] = p->flows;
 }
 
 /* Of matmul_tile.comp: tiles of rows and of columns, and subgroups for each of the four pairs of sums.
@@ -135,7 +136,7 @@ static bool cut_tiling(const gm_vk_tuning *t, const gm_vk_product *p, const tili
 
 static bool tiles_can(const gm_vk_product *p)
 {
-    return p->n_blocks && p->after != GM_VK_AFTER_NORM;
+    return p->n_blocks && p->after != GM_VK_AFTER_NORM && !p->flows; /* tiles do not wait */
 }
 
 static bool cut_tiles(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
@@ -154,9 +155,12 @@ static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
     return p->n_blocks && !p->fragments && p->columns / p->planes >= t->half_from;
 }
 
-/* Its norms are done by its last workgroup, or else by a kernel of their own. */
+/* Its norms are done by workgroups of its own, or else by a kernel. Where kernels flow, the latter costs
+ * no more, and a product may have smaller workgroups than norms want. Down, whose input is rounded
+ * once, has most to gain from that; a layer then has six dispatches. */
 static bool by_tail(const gm_vk_product *p)
 {
+    if (p->flows && p->planes == 1) return false;
     return p->after == GM_VK_AFTER_NORM && p->columns / p->planes <= GM_VK_TAIL_ROWS;
 }
 
@@ -216,6 +220,17 @@ static const change changes[] = {
     {.lanes = -1, .rounds = 1},
     {.lanes = 1, .rounds = 1},
     {.lanes = 1, .rows = 1, .rounds = -1},
+    {.lanes = -1, .rounds = -1},
+    {.lanes = -1, .rows = 1},
+    {.lanes = -1, .rows = 1, .rounds = 1},
+    {.lanes = -1, .rows = 1, .rounds = -1},
+    {.rows = 1, .rounds = 1},
+    {.rounds = 2},
+    {.rounds = -2},
+    {.lanes = -1, .rounds = 2},
+    {.lanes = -2, .rows = 1},
+    {.lanes = -2, .rows = 1, .rounds = 1},
+    {.lanes = -2, .rows = 2},
 };
 #define N_CHANGES (sizeof changes / sizeof *changes)
 
@@ -236,15 +251,17 @@ static bool suits(const gm_vk_tuning *t, const gm_vk_product *p, const shape *s)
 {
     const bool gate = p->after == GM_VK_AFTER_GELU;
     const uint32_t columns = s->nc * s->cg;
-    if (s->lanes < 64 || s->lanes > 512 || !s->rows || s->rows > 8 || !s->rounds || s->rounds > 8 ||
-        !s->nc || s->nc > 4 || !s->cg || s->lanes / 8 % s->cg || s->nc % p->planes)
+    if (s->lanes < 64 || s->lanes > 512 || !s->rows || s->rows > 8 || !s->rounds ||
+        s->rounds > 16 || !s->nc || s->nc > 4 || !s->cg || s->lanes / 8 % s->cg ||
+        s->nc % p->planes)
         return false;
     if (columns >= 2 * p->columns && columns / p->planes > 8) return false;
     const uint32_t rows = s->lanes / 8 / s->cg * s->rows, results = gate ? rows * columns : 1;
     if (gate && rows % GM_VK_BLOCK) return false;
     if (p->after == GM_VK_AFTER_NORM && columns < p->columns) return false;
-    const uint32_t shared = columns * blocks_shared(s) * 40 + results / p->planes * 4;
-    return blocks_shared(s) > 0 && shared <= 32768 && s->rows * s->nc * (1 + gate) <= 16 &&
+    const uint32_t blocks = blocks_shared(p, s);
+    const uint32_t shared = columns * blocks * 40 + results / p->planes * 4;
+    return blocks > 0 && shared <= 32768 && s->rows * s->nc * (1 + gate) <= 16 &&
            words_of(p, s) <= 2 * t->words_under_way;
 }
 
@@ -327,12 +344,13 @@ void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME])
     uint32_t rows = 1;
     while (rows < p->columns / p->planes)
         rows *= 2;
-    snprintf(name, GM_VK_NAME, "%s %" PRIu32 "x%" PRIu32 "%s, %" PRIu32 " rows%s",
+    snprintf(name, GM_VK_NAME, "%s %" PRIu32 "x%" PRIu32 "%s, %" PRIu32 " rows%s%s",
              gm_qtype_name(p->type), p->n_rows, p->n_blocks * GM_VK_BLOCK, after_names[p->after],
              rows,
              p->fragments    ? " of float16"
              : p->planes > 1 ? " twice"
-                             : "");
+                             : "",
+             p->flows ? " waiting" : "");
 }
 
 static bool take_text(const char **at, const char *text)
@@ -369,6 +387,7 @@ bool gm_vk_product_parse(const char *name, gm_vk_product *out)
     if (!take_text(&at, ", ") || !take_number(&at, &rows) || !take_text(&at, " rows")) return false;
     const bool fragments = take_text(&at, " of float16");
     const uint32_t planes = !fragments && take_text(&at, " twice") ? 2 : 1;
+    const bool flows = take_text(&at, " waiting");
     *out = (gm_vk_product){.columns = rows * planes,
                            .planes = planes,
                            .n_blocks = n_cols / GM_VK_BLOCK,
@@ -378,7 +397,8 @@ bool gm_vk_product_parse(const char *name, gm_vk_product *out)
                            .n_normed = after == GM_VK_AFTER_NORM ? n_rows : 0,
                            .type = type->id,
                            .n_rows = n_rows,
-                           .fragments = fragments};
+                           .fragments = fragments,
+                           .flows = flows};
     gm_vk_product_name(out, again);
     return strcmp(again, name) == 0;
 }

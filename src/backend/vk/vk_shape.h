@@ -36,6 +36,7 @@ enum {
     GM_VK_MM_COL_GROUPS,
     GM_VK_MM_NORM,
     GM_VK_MM_BLOCKS,
+    GM_VK_MM_FLOW,
 };
 typedef struct gm_vk_product {
     uint32_t columns;  /* of activations, each plane one          */
@@ -48,6 +49,7 @@ typedef struct gm_vk_product {
     gm_qtype type;     /* of the weights                          */
     uint32_t n_rows;   /* of (the first of) them                  */
     bool fragments;    /* the input is columns of float16         */
+    bool flows;        /* of one row, and waits for the one before */
 } gm_vk_product;
 typedef struct gm_vk_cut {
     const char *pipeline;
@@ -59,7 +61,7 @@ typedef struct gm_vk_cut {
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
  * where there is none of that number. Some may be the same. */
-#define GM_VK_TRIES 24
+#define GM_VK_TRIES 35
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);

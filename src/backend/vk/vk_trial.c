@@ -8,7 +8,12 @@
  * The clock of a GPU rises while it works. All ways are therefore recorded first and then run in
  * turn, several times over, and the best time of each counts. A way has to be MARGIN better than the
  * usual one, or noise would choose. Then a whole step is run both ways: what gives other logits is
- * not taken. */
+ * not taken.
+ *
+ * A step of one row may also be run with kernels that wait for each other instead of barriers
+ * (inc/flow.glsl). Whether that is faster, and right here, is tried first. Such kernels overlap, so that
+ * none has a time of its own: a way is then timed by a step's first layers, all of whose other products
+ * are as they were found best so far. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,11 +25,13 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-#define SUBJECTS 32  /* kinds of products in a plan: Gemma 3 has five of a type      */
-#define EACH     8   /* products of a kind that are run                              */
-#define ROUNDS   5   /* times that each way is run                                   */
-#define WARM_S   1.0 /* work before the first time counts, on a GPU                  */
-#define MARGIN   0.97
+#define SUBJECTS    32  /* kinds of products in a plan: Gemma 3 has five of a type      */
+#define EACH        8   /* products of a kind that are run                              */
+#define ROUNDS      5   /* times that each way is run                                   */
+#define WARM_S      1.0 /* work before the first time counts, on a GPU                  */
+#define MARGIN      0.97
+#define FLOWING     48    /* kernels that wait for each other which are timed together */
+#define FLOW_MARGIN 0.997 /* of their time, of which a product is a part           */
 
 #define ALL_TRIED "-" /* stands where a way does */
 
@@ -36,6 +43,7 @@ typedef struct subject {
     double us[GM_VK_TRIES];
     uint32_t n_ways, n_run; /* n_run: in the list that is being made */
     uint32_t best;
+    bool flows; /* it is timed among kernels that wait for each other */
 } subject;
 
 struct gm_vk_trial {
@@ -43,6 +51,8 @@ struct gm_vk_trial {
     uint32_t n, turn; /* turn: the way that is listed now */
     uint32_t max_ways;
     bool again, chosen; /* chosen: the best ways are listed, to be looked at */
+    bool flowing;       /* a whole list: of `only` the way of this turn, of others the best */
+    const subject *only;
 };
 typedef struct gm_vk_trial trial;
 
@@ -102,8 +112,11 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
     if (!t || (known && (!t->again || known->pass == be->choices.pass))) return 0;
     subject *const s = find_subject(be, p, what);
     if (!s) return 0;
-    if (t->chosen) *out = s->ways[s->best];
-    if (t->chosen || t->turn >= s->n_ways || s->n_ways < 2 || s->n_run == EACH) return 0;
+    if (t->chosen || s->flows) *out = s->ways[s->best];
+    if (t->flowing && t->only == s) *out = s->ways[t->turn];
+    if (t->flowing) return (uint32_t)(s - t->at) + 1;
+    if (t->chosen || s->flows || t->turn >= s->n_ways || s->n_ways < 2 || s->n_run == EACH)
+        return 0;
     s->n_run++;
     *out = s->ways[t->turn];
     return (uint32_t)(s - t->at) + 1;
@@ -132,9 +145,11 @@ static void keep_tried(const gm_exec *ex, gm_vk_list *list)
             d->grid[1] = g->per ? (ex->bucket.outs + g->per - 1) / g->per : 1;
         }
         d->barrier = true;
+        d->waits = false;
         list->at[n++] = *d;
     }
     list->n = n;
+    gm_vk_list_flow(ex, 0, list);
 }
 
 static gm_status list_turn(gm_exec *ex, trial *t, uint32_t i, turn *out, gm_err *err)
@@ -209,6 +224,86 @@ done:
         gm_vk_list_deinit(&turns[i].list);
     }
     return status;
+}
+
+/* ---- kernels that wait for each other ---------------------------------------------------------- */
+
+/* A list of a step's first layers. */
+static gm_status list_flowing(gm_exec *ex, trial *t, const subject *only, uint32_t way,
+                              gm_vk_list *list, gm_err *err)
+{
+    size_t n = 0;
+    t->flowing = true;
+    t->only = only;
+    t->turn = way;
+    const gm_status status = gm_vk_list_plan(ex, 0, list, err);
+    t->flowing = false;
+    for (uint32_t flowing = 0; n < list->n && flowing < FLOWING; n++)
+        flowing += list->at[n].n_done > 0;
+    list->n = n;
+    return status;
+}
+
+/* Which products are among them. */
+static gm_status find_flowing(gm_exec *ex, trial *t, gm_err *err)
+{
+    gm_vk_list list = {0};
+    const gm_status status = list_flowing(ex, t, NULL, 0, &list, err);
+    for (size_t i = 0; i < list.n && status == GM_OK; i++) {
+        if (list.at[i].tried && list.at[i].flow) t->at[list.at[i].tried - 1].flows = true;
+    }
+    gm_vk_list_deinit(&list);
+    return status;
+}
+
+/* Runs all lists in turn; us[i] becomes the best time of the i-th, if it is better than what is there. */
+static gm_status run_whole(gm_exec *ex, gm_vk_timed *timed, uint32_t n, pass *p, double *us,
+                           gm_err *err)
+{
+    const double start = gm_clock_s();
+    do {
+        GM_TRY(gm_vk_timed_run(&timed[0], ex, err));
+        GM_TRY(tell_done(p, 0, err));
+    } while (gm_clock_s() - start < p->warm_s);
+    p->warm_s = 0;
+    for (uint32_t i = 0; i < n * ROUNDS; i++) {
+        GM_TRY(gm_vk_timed_run(&timed[i % n], ex, err));
+        us[i % n] = fmin(us[i % n], gm_vk_timed_us(&timed[i % n], ex, 0));
+    }
+    return tell_done(p, 0, err);
+}
+
+static gm_status time_flowing(gm_exec *ex, trial *t, subject *s, pass *p, gm_err *err)
+{
+    gm_vk_list lists[GM_VK_TRIES] = {0};
+    gm_vk_timed timed[GM_VK_TRIES] = {0};
+    gm_status status = GM_OK;
+    for (uint32_t i = 0; i < s->n_ways; i++)
+        GM_TRY_DONE(list_flowing(ex, t, s, i, &lists[i], err));
+    GM_TRY_DONE(gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err));
+    for (uint32_t i = 0; i < s->n_ways; i++) {
+        timed[i].whole = true;
+        GM_TRY_DONE(gm_vk_timed_open(&timed[i], ex, &lists[i], err));
+    }
+    GM_TRY_DONE(run_whole(ex, timed, s->n_ways, p, s->us, err));
+    for (uint32_t i = 1; i < s->n_ways; i++) {
+        if (s->us[i] < s->us[s->best]) s->best = i;
+    }
+    if (s->us[s->best] > FLOW_MARGIN * s->us[0]) s->best = 0;
+done:
+    for (uint32_t i = 0; i < GM_VK_TRIES; i++) {
+        gm_vk_timed_close(&timed[i], ex);
+        gm_vk_list_deinit(&lists[i]);
+    }
+    return status;
+}
+
+static gm_status time_all_flowing(gm_exec *ex, trial *t, pass *p, gm_err *err)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->at[i].flows && t->at[i].n_ways > 1) GM_TRY(time_flowing(ex, t, &t->at[i], p, err));
+    }
+    return GM_OK;
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -329,7 +424,7 @@ static gm_status choose(gm_backend *be, const gm_tune_model *m, gm_bucket bucket
     uint64_t chosen = usual;
     bool changed = false;
     for (uint32_t i = 0; i < t->n; i++) {
-        find_best(&t->at[i]);
+        if (!t->at[i].flows) find_best(&t->at[i]);
         changed = changed || t->at[i].best;
     }
     if (changed) GM_TRY(hash_chosen(be, m, bucket, t, &chosen, err));
@@ -344,10 +439,74 @@ static gm_status choose(gm_backend *be, const gm_tune_model *m, gm_bucket bucket
     return put_choices(be, t, err);
 }
 
+static gm_status put_flow(gm_backend *be, bool on, const double us[2], gm_err *err)
+{
+    gm_vk_choice one = {.what = GM_VK_FLOW, .us = us[on], .usual_us = us[0]};
+    snprintf(one.way, sizeof one.way, "%s", on ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF);
+    return gm_vk_choices_put(&be->choices, &one, err);
+}
+
+/* Both ways of a step of one row, of which one has run in the first slice; its bits are known. */
+static gm_status compare_flow(gm_exec *ex[2], uint64_t usual, pass *p, double us[2], gm_err *err)
+{
+    gm_vk_list lists[2] = {0};
+    gm_vk_timed timed[2] = {{.whole = true}, {.whole = true}};
+    uint64_t hash = usual;
+    gm_status status = GM_OK;
+    do
+        GM_TRY(hash_logits(ex[1], &hash, err));
+    while (hash == usual && (ex[1]->be->n_run - 1) % GM_TICKETS != 0);
+    if (hash != usual)
+        return gm_fail(err, GM_E_UNSUP, 0, "kernels that wait for each other gave other bits");
+    for (int i = 0; i < 2; i++) {
+        GM_TRY_DONE(gm_vk_list_plan(ex[i], 0, &lists[i], err));
+        GM_TRY_DONE(gm_vk_timed_open(&timed[i], ex[i], &lists[i], err));
+    }
+    GM_TRY_DONE(run_whole(ex[0], timed, 2, p, us, err));
+done:
+    for (int i = 0; i < 2; i++) {
+        gm_vk_timed_close(&timed[i], ex[i]);
+        gm_vk_list_deinit(&lists[i]);
+    }
+    return status;
+}
+
+static gm_status tell_flow(const pass *p, const double us[2], bool on, gm_err *err)
+{
+    const gm_tune_try tries[] = {{GM_VK_FLOW_OFF, us[0]}, {GM_VK_FLOW_ON, us[1]}};
+    return tell_row(p->how, &(gm_tune_row){GM_VK_FLOW, tries, 2, on}, err);
+}
+
+/* Whether kernels of one row shall wait for each other. *ex, by barriers, becomes what is chosen. */
+static gm_status try_flow(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, uint64_t usual,
+                          pass *p, gm_exec **ex, gm_err *err)
+{
+    gm_exec *both[2] = {*ex, NULL};
+    double us[2] = {(double)INFINITY, (double)INFINITY};
+    gm_err why = {0};
+    GM_TRY(put_flow(be, true, us, err));
+    gm_status status = gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &both[1], &why);
+    if (status == GM_OK) status = compare_flow(both, usual, p, us, &why);
+    if (status == GM_E_CANCEL) gm_fail(err, status, 0, "%s", why.msg);
+    const bool on = status == GM_OK && us[1] < MARGIN * us[0];
+    gm_vk_drop(both[!on]);
+    *ex = both[on];
+    if (status == GM_E_CANCEL) return status;
+    if (status != GM_OK) {
+        gm_note_tell(&p->how->note, "%s: %s: not used", be->dev.props.deviceName, why.msg);
+        us[1] = us[0] = 0;
+    }
+    GM_TRY(put_flow(be, on, us, err));
+    return status == GM_OK ? tell_flow(p, us, on, err) : GM_OK;
+}
+
 static gm_status try_size(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, pass *p,
                           gm_err *err)
 {
     const uint32_t end = p->done + PIECES;
+    const gm_vk_choice *const known = gm_vk_choices_find(&be->choices, GM_VK_FLOW);
+    const gm_vk_choice before = known ? *known : (gm_vk_choice){0};
+    const bool asks_flow = bucket.rows == 1 && (p->how->again || !known);
     trial *t = NULL;
     gm_exec *ex = NULL;
     uint64_t usual = 0;
@@ -355,17 +514,26 @@ static gm_status try_size(gm_backend *be, const gm_tune_model *m, gm_bucket buck
     GM_TRY(gm_mem_alloc(&t, 1, sizeof *t, "trials", err));
     t->again = p->how->again;
     t->max_ways = p->how->max_ways ? p->how->max_ways : GM_VK_TRIES;
+    if (asks_flow) gm_vk_choices_remove(&be->choices, GM_VK_FLOW);
     GM_TRY_DONE(gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err));
     GM_TRY_DONE(hash_logits(ex, &usual, err));
     GM_TRY_DONE(tell_done(p, 1, err));
+    if (asks_flow && gm_vk_can_flow(ex) && m->plan->outputs[GM_OUT_LOGITS])
+        GM_TRY_DONE(try_flow(be, m, bucket, usual, p, &ex, err));
     be->trial = t;
-    status = time_ways(ex, t, p, err);
+    if (ex->flows) status = find_flowing(ex, t, err);
+    if (status == GM_OK) status = time_ways(ex, t, p, err);
+    if (status == GM_OK) status = time_all_flowing(ex, t, p, err);
     be->trial = NULL;
     GM_TRY_DONE(status);
     GM_TRY_DONE(choose(be, m, bucket, t, usual, p, err));
     GM_TRY_DONE(tell_rows(t, p->how, err));
     GM_TRY_DONE(tell_done(p, end - p->done, err));
 done:
+    if (status != GM_OK && asks_flow) { /* what was not seen to be right is not kept */
+        gm_vk_choices_remove(&be->choices, GM_VK_FLOW);
+        if (before.what[0]) gm_vk_choices_put(&be->choices, &before, NULL);
+    }
     gm_vk_drop(ex);
     gm_mem_free(t);
     return status;

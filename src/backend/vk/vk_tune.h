@@ -22,7 +22,13 @@ typedef struct gm_vk_choices {
     gm_vk_choice *at;
     size_t n, cap;
     uint32_t pass; /* that puts choices now */
+    bool given;    /* they are from somebody's own file */
 } gm_vk_choices;
+/* How kernels of one row follow each other (inc/flow.glsl) is a choice like others. */
+#define GM_VK_FLOW     "kernels of one row"
+#define GM_VK_FLOW_ON  "wait for each other"
+#define GM_VK_FLOW_OFF "barriers"
+bool gm_vk_choices_flow(const gm_vk_choices *c);
 void gm_vk_choices_read(gm_backend *be);
 /* The same lines from somebody's own file. One that is no line, or names what this device does not
  * have, is refused (GM_E_FORMAT). */
@@ -31,6 +37,7 @@ void gm_vk_choices_write(gm_backend *be);
 void gm_vk_choices_forget(gm_backend *be); /* and their file */
 const gm_vk_choice *gm_vk_choices_find(const gm_vk_choices *c, const char *what);
 gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *err);
+void gm_vk_choices_remove(gm_vk_choices *c, const char *what);
 
 /* vk_trial.c: the cut that a product gets here: the chosen one, the usual one, or the one that is
  * tried now; then the answer is the number of what is tried, else 0. */
@@ -40,12 +47,14 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const struct gm_vk_product *p, struct g
 gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
                          gm_err *err);
 
-/* vk_prof.c: a list that is recorded with a time after each dispatch, and run as often as one likes. */
+/* vk_prof.c: a list that is recorded with a time after each dispatch, or after all where it is timed as
+ * a whole, and run as often as one likes. */
 typedef struct gm_vk_timed {
     VkCommandBuffer cmd;
     VkQueryPool times;
     uint64_t *ticks; /* [n + 1] of the last run */
-    size_t n;        /* dispatches              */
+    size_t n;        /* dispatches, or 1        */
+    bool whole;
 } gm_vk_timed;
 gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, gm_err *err);
 gm_status gm_vk_timed_run(gm_vk_timed *t, gm_exec *ex, gm_err *err);

@@ -17,6 +17,7 @@
 #include "inc/quantise.glsl"
 #include "inc/cells.glsl"
 #include "inc/last.glsl"
+#include "inc/flow.glsl"
 
 layout(constant_id = ID_G) const uint G = 1;
 layout(constant_id = ID_TURN) const uint TURN = 0;
@@ -77,7 +78,7 @@ void fold()
 }
 
 // Row t of the workgroup's, which is that row of the step: `part`, or `whole` of who walks.
-void put(uint t, uint row)
+void put(uint t, uint row, bool stores)
 {
     const uint mine = gl_WorkGroupID.x * G * p.head_dim, n_cols = p.n_kv_head * G * p.head_dim;
     [[dont_unroll]] for (uint i = lane_in_all() * 4; i < G * DIM; i += gl_WorkGroupSize.x * 4) {
@@ -87,11 +88,11 @@ void put(uint t, uint row)
         [[unroll]] for (uint j = 0; j < 4; j++) {
             if (d + j >= p.head_dim) break;
             x[j] = (WALK == 1 ? whole[e * DIM + d + j] : part[e * DIM + d + j]) / sum;
-            if (p.dst != 0) WF1(p.dst).v[row * n_cols + at + j] = x[j];
+            if (p.dst != 0 && stores) hand_on(p.dst, row * n_cols + at + j, x[j]);
         }
         if (p.dstq != 0)
             round_lanes(x, p.dstq, p.meta, row, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, p.plane,
-                        true);
+                        stores);
     }
 }
 
@@ -206,6 +207,19 @@ void turn(Part s, uint pos, bool stores)
     barrier();
 }
 
+// The heads once they are there; or whatever is, to rehearse. Those behind are told when to ask.
+void heads_await(bool there)
+{
+    if (there) {
+        flow_wait(p.flow);
+        heads_ask(p.t, G, p.head_dim);
+    }
+    heads_put(p.head_dim);
+    barrier();
+    if (there && gl_WorkGroupID.y == 0 && gl_LocalInvocationIndex == 0)
+        atomicAdd(CU1(p.flow.done + GM_VK_FLOW_INNER).v[0], 1);
+}
+
 // The longest run that begins with row `begin` of the n that the workgroup has.
 Run run_at(uint first_row, uint begin, uint n)
 {
@@ -229,12 +243,20 @@ bool attend_split(uint i, uint mine)
     const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
     if (mine >= n_splits) return false;
     const Part s = part_of(run, s_first + mine);
-    if (TURN == 1) heads_put(p.head_dim);
-    fetch_part(s, pos);
     // k and v are of the workgroup that has the row's cell among others, or that is nearest to it.
     const uint split_of = max(pos / GM_VK_SPLIT, s_first) - s_first;
-    if (TURN == 1) turn(s, pos, mine == min(split_of, n_splits - 1));
-    split(run, s);
+    const bool stores = mine == min(split_of, n_splits - 1);
+    bool rehearses = flow_rehearses(p.flow);
+    [[dont_unroll]] while (true) {
+        if (TURN == 1 && FLOW == 0) heads_put(p.head_dim);
+        fetch_part(s, pos);
+        if (TURN == 1 && FLOW == 1) heads_await(!rehearses);
+        if (TURN == 1) turn(s, pos, stores && !rehearses);
+        split(run, s);
+        if (FLOW == 0 || !rehearses) break;
+        put(0, i, false);
+        rehearses = false;
+    }
     if (n_splits == 1) return true;
     part_save(part_at(i, mine));
     const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
@@ -248,7 +270,7 @@ void main()
     const uint i = gl_WorkGroupID.z * T, n_rows = rows_in_step(p.head, p.flags);
     if (i >= n_rows) return;
     const uint n = min(n_rows - i, T);
-    if (TURN == 1) heads_ask(p.t, G, p.head_dim);
+    if (TURN == 1 && FLOW == 0) heads_ask(p.t, G, p.head_dim);
     [[dont_unroll]] for (uint e = 0; TURN == 0 && e < n * G; e++)
         head_read(e, p.head_dim);
     if (gl_LocalInvocationIndex < n) {
@@ -257,7 +279,9 @@ void main()
         row_last[gl_LocalInvocationIndex] = Rows(p.rows).v[row].last[p.class_of];
     }
     if (WALK == 0) {
-        if (attend_split(i, gl_WorkGroupID.y)) put(0, i);
+        if (!attend_split(i, gl_WorkGroupID.y)) return;
+        put(0, i, true);
+        flow_done(p.flow);
         return;
     }
     fold_begin();
@@ -271,5 +295,5 @@ void main()
         begin = run.end;
     }
     for (uint t = 0; t < n; t++)
-        put(t, i + t);
+        put(t, i + t, true);
 }

@@ -79,15 +79,22 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
         const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
         const uint col = min(col_first + c / PLANES, n - 1);
         const uint from = col * n_blocks + c % PLANES * p.plane + b;
-        low[i] = U4(p.x).v[from * 2];
-        high[i] = U4(p.x).v[from * 2 + 1];
-        column_meta[i] = U2(p.meta).v[from];
+        if (FLOW == 1) {
+            low[i] = CU4(p.x).v[from * 2];
+            high[i] = CU4(p.x).v[from * 2 + 1];
+            column_meta[i] = CU2(p.meta).v[from];
+        } else {
+            low[i] = U4(p.x).v[from * 2];
+            high[i] = U4(p.x).v[from * 2 + 1];
+            column_meta[i] = U2(p.meta).v[from];
+        }
     }
     barrier();
 }
 
 void main()
 {
+    if (norms_beside()) return;
     uint row_first;
     const uint m = rows_mine(row_first);
     const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
@@ -102,8 +109,10 @@ void main()
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 
+    flow_hold(p.flow);
     [[unroll]] for (uint u = 0; u < U; u++)
         fetch(u, u, n_blocks);
+    flow_wait(p.flow);
     for (uint first = 0; first < n_blocks; first += BLOCKS) {
         share_columns(col_first, n, first, n_blocks);
         for (uint at = 0; at < BLOCKS && first + at < n_blocks; at += 8 * U) {

@@ -249,5 +249,5 @@ void main()
         share_results(tn);
         put(m, row_first, col_first + tn * GM_VK_COLUMNS, n);
     }
-    if (AFTER == GM_VK_AFTER_NORM) tail(p.norms, p.arrived, p.dst[0], p.n_rows[0], n);
+    if (AFTER == GM_VK_AFTER_NORM) tail(n);
 }

@@ -9,11 +9,33 @@
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
 #include "inc/norms.glsl"
+#include "inc/flow.glsl"
 
 layout(push_constant, std430) uniform Push { gm_vk_norm p; };
 
+// A part of the row that the product before is about to give.
+void norm_part()
+{
+    NormArgs a;
+    vec4 y[ROUNDS];
+    [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
+        norm_ask_weights(p.n, p.n_cols, a);
+        if (last) flow_wait(p.flow);
+        norm_ask(p.y, p.n_cols, 0, y);
+        norm_ask(p.n.x, p.n_cols, 0, a.x);
+        norm_finish(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
+        last = again;
+        again = false;
+    }
+    flow_done(p.flow);
+}
+
 void main()
 {
+    if (FLOW == 1) {
+        norm_part();
+        return;
+    }
     const uint i = gl_WorkGroupID.x;
     if (i >= rows_in_step(p.head, p.flags)) return;
     const uint from = (p.flags & GM_VK_NORM_PICK) != 0 ? Outs(p.outs).v[i].row : i;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Whole models on the Vulkan backend: every type beside ref-int8, the same bits however a prompt is
- * cut into steps, every type of cache; a step that allocates and records nothing; and barriers,
- * each of which is needed. Compiling kernels takes most of the time, so some types are left to
- * t_vk_model --all. */
+ * cut into steps, every type of cache; a step that allocates and records nothing; and barriers, or
+ * kernels that wait for each other, each of which is needed. Compiling kernels takes most of the
+ * time, so some types are left to t_vk_model --all. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -164,6 +164,7 @@ static void test_exact(void **state)
 /* ---- what a step costs, and what orders it --------------------------------------------------- */
 
 static bool fragments; /* as a device with such matrices has them, by hand here */
+static bool flows;     /* kernels of one row wait for each other                */
 static uint32_t n_slots = SLOTS;
 static gm_qtype kv_type = GM_QTYPE_F16;
 static uint32_t table_len = 4;
@@ -174,6 +175,12 @@ typedef struct device {
     gm_kvmem *kv;
     gm_exec *ex;
 } device;
+
+static void choose_flow(gm_backend *be)
+{
+    const gm_vk_choice on = {.what = GM_VK_FLOW, .way = GM_VK_FLOW_ON};
+    assert_int_equal(gm_vk_choices_put(&be->choices, &on, NULL), GM_OK);
+}
 
 static void device_open(device *d, const scene *s, uint32_t rows)
 {
@@ -192,6 +199,7 @@ static void device_open(device *d, const scene *s, uint32_t rows)
     *d = (device){0};
     if (ops->open(&d->be, &(gm_backend_cfg){0}, &err) != GM_OK) fail_msg("%s", err.msg);
     d->be->tuning.fragments = fragments;
+    if (flows) choose_flow(d->be);
     if (ops->load(d->be, &s->model->plan.weights, NULL, &d->w, &err) != GM_OK ||
         ops->kv_open(d->be, &desc, &d->kv, &err) != GM_OK ||
         ops->lower(d->be, d->w, d->kv, &s->model->plan, (gm_bucket){rows, rows}, &d->ex, &err) !=
@@ -225,9 +233,8 @@ static void put_token(gm_step *step, uint32_t pos)
 }
 
 /* Two steps under way at once, the second of which begins with the token that the first draws. */
-static void test_steps_cost_nothing(void **state)
+static void check_cost(void)
 {
-    (void)state;
     scene s;
     device d;
     gm_err err = {0};
@@ -235,6 +242,7 @@ static void test_steps_cost_nothing(void **state)
     const gm_step_limits limits = {.rows = 1, .outs = 1, .edits = 8, .sets = 1};
     scene_open(&s, "q4_0");
     device_open(&d, &s, 1);
+    assert_int_equal(d.ex->flows, flows);
     for (int i = 0; i < 2; i++)
         assert_int_equal(gm_step_alloc(&step[i], &limits, &err), GM_OK);
     const gm_device_counts before = d.be->dev.count;
@@ -262,6 +270,15 @@ static void test_steps_cost_nothing(void **state)
         gm_step_free(step[i]);
     device_close(&d);
     gm_model_close(s.model);
+}
+
+static void test_steps_cost_nothing(void **state)
+{
+    (void)state;
+    check_cost();
+    flows = true;
+    check_cost();
+    flows = false;
 }
 
 /* A prompt of n rows for a slot, each of which sees a little in one class and all in the other. */
@@ -639,12 +656,89 @@ static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
     device_close(&d);
 }
 
+static struct gm_vk_flow flow_of(const gm_vk_dispatch *d)
+{
+    struct gm_vk_flow f;
+    memcpy(&f, d->push + d->flow, sizeof f);
+    return f;
+}
+
+/* Who waits does so for the one before, and lets attention go first that is at most two before it. */
+static void check_words(const gm_vk_list *list, size_t i)
+{
+    const gm_vk_dispatch *const d = &list->at[i];
+    const struct gm_vk_flow f = flow_of(d);
+    assert_int_equal(f.before != 0, d->waits);
+    assert_int_equal(f.done != 0, d->n_done > 0);
+    if (d->waits) {
+        assert_int_equal(f.before, flow_of(&list->at[i - 1]).done);
+        assert_int_equal(f.n_before, list->at[i - 1].n_done);
+    }
+    if (!f.hold) return;
+    const size_t back = list->at[i - 1].n_held ? 1 : 2;
+    const gm_vk_dispatch *const attention = &list->at[i - back];
+    assert_true(d->waits && attention->n_held);
+    assert_int_equal(f.hold, flow_of(attention).done + GM_VK_FLOW_INNER);
+    assert_int_equal(f.n_hold, attention->n_held);
+}
+
+/* Whatever orders a list whose kernels wait for each other is needed: barriers, who waits, and that who
+ * is waited for counts itself. */
+static void check_order(const gm_vk_list *list)
+{
+    assert_int_equal(gm_vk_list_find_hazard(list), list->n);
+    for (size_t i = 0; i < list->n; i++) {
+        gm_vk_dispatch *const d = &list->at[i];
+        const gm_vk_dispatch had = *d;
+        assert_false(d->barrier && d->waits);
+        if (d->flow) check_words(list, i);
+        if (!d->barrier && !d->waits) continue;
+        d->barrier = d->waits = false;
+        assert_true(gm_vk_list_find_hazard(list) < list->n);
+        *d = had;
+        if (!d->waits) continue;
+        gm_vk_dispatch *const before = &list->at[i - 1];
+        const uint32_t n_done = before->n_done;
+        before->n_done = 0;
+        assert_true(gm_vk_list_find_hazard(list) < list->n);
+        before->n_done = n_done;
+    }
+}
+
+/* Of one row, by kernels that wait: from the first layer's first to the last one's last there is no
+ * barrier, and there are six of them a layer. */
+static void check_flow_list(const scene *s)
+{
+    device d;
+    gm_err err = {0};
+    gm_vk_list list = {0};
+    flows = true;
+    device_open(&d, s, 1);
+    flows = false;
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    check_order(&list);
+    size_t first = 0, end = list.n;
+    while (first < list.n && !list.at[first].flow)
+        first++;
+    while (end > first && !list.at[end - 1].flow)
+        end--;
+    assert_int_equal(end - first, 6 * s->model->config.n_layer);
+    assert_true(list.n - (end - first) <= 8);
+    for (size_t i = first; i < end; i++) {
+        assert_int_equal(list.at[i].waits, i > first);
+        assert_int_equal(list.at[i].barrier, i == first);
+    }
+    gm_vk_list_deinit(&list);
+    device_close(&d);
+}
+
 static void test_barriers(void **state)
 {
     (void)state;
     scene s;
     scene_open(&s, "q4_0");
     check_list(&s, 1, 5);
+    check_flow_list(&s);
     check_list(&s, 2, 6);
     check_list(&s, 16, 8);
     gm_model_close(s.model);
@@ -718,30 +812,45 @@ static uint64_t place_values(device *d, const scene *s, gm_bucket most)
     return taken;
 }
 
+/* What all sizes of steps take, one beside the other. */
+static uint64_t lower_all(device *d, const scene *s, gm_bucket most)
+{
+    gm_exec *ex[5] = {0};
+    gm_err err = {0};
+    const uint64_t before = held(d);
+    for (uint32_t i = 5; i-- > 0;) {
+        const uint32_t rows = 1u << i;
+        const gm_bucket bucket = {rows, rows < most.outs ? rows : most.outs};
+        if (gm_backend_vulkan.lower(d->be, d->w, d->kv, &s->model->plan, bucket, &ex[i], &err) !=
+            GM_OK)
+            fail_msg("%s", err.msg);
+    }
+    const uint64_t taken = held(d) - before;
+    for (uint32_t i = 0; i < 5; i++)
+        gm_backend_vulkan.drop(ex[i]);
+    return taken;
+}
+
 /* What is asked for beforehand is what is taken: here, and with the parts of a prompt's sums that a
- * card with matrices of float16 has. */
+ * card with matrices of float16 has. Counters of kernels that wait are asked for in any case, for as
+ * many as there could be. */
 static void test_sizes(void **state)
 {
     (void)state;
     const gm_bucket few = {16, 5}, many = {512, 17};
     scene s;
     device d;
-    gm_err err = {0};
-    gm_exec *ex[5] = {0};
     scene_open(&s, "q4_0");
     device_open(&d, &s, 1);
     gm_backend_vulkan.drop(d.ex);
     d.ex = NULL;
-    const uint64_t before = held(&d);
-    for (uint32_t i = 5; i-- > 0;) {
-        const uint32_t rows = 1u << i;
-        const gm_bucket bucket = {rows, rows < few.outs ? rows : few.outs};
-        if (gm_backend_vulkan.lower(d.be, d.w, d.kv, &s.model->plan, bucket, &ex[i], &err) != GM_OK)
-            fail_msg("%s", err.msg);
-    }
-    assert_int_equal(held(&d) - before, size_of(&d, &s, few));
-    for (uint32_t i = 0; i < 5; i++)
-        gm_backend_vulkan.drop(ex[i]);
+    const uint64_t counters = GM_TICKETS * GM_VK_FLOW_SIZE * (s.model->plan.n_ops + 1ull);
+    const uint64_t taken = lower_all(&d, &s, few), asked = size_of(&d, &s, few);
+    assert_int_equal(taken + counters, asked);
+    choose_flow(d.be);
+    const uint64_t flowing = lower_all(&d, &s, few);
+    assert_true(flowing > taken && flowing <= asked);
+    assert_int_equal(size_of(&d, &s, few), asked);
 
     d.be->tuning.half_from = 65;
     const uint64_t whole = size_of(&d, &s, many);

@@ -19,7 +19,10 @@ static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
     const uint32_t *const s = cut->spec, rows = cut->rows, columns = cut->columns;
     const bool gate = p->after == GM_VK_AFTER_GELU;
     assert_int_equal(s[GM_VK_MM_AFTER], cut->apart ? 0 : p->after);
-    assert_true(!cut->apart || (p->after == GM_VK_AFTER_NORM && p->columns > p->planes));
+    assert_int_equal(s[GM_VK_MM_FLOW], p->flows);
+    /* A row's norms are a kernel of their own only where kernels wait, and then after down. */
+    const bool many = p->columns > p->planes, down = p->flows && p->planes == 1;
+    assert_true(!cut->apart || (p->after == GM_VK_AFTER_NORM && (many || down)));
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
     assert_int_equal(16 % s[GM_VK_MM_ROWS], 0); /* a group's rows lie in one band */
     assert_int_equal(s[GM_VK_MM_COLS] % p->planes, 0);
@@ -64,6 +67,79 @@ static void test_shapes(void **state)
                 if (words) check(&p);
             }
         }
+    }
+}
+
+/* Products of one row that wait for the kernel before: whatever the device has, theirs is the one kernel
+ * that knows how to. What is rounded once leaves its norms to others, in every way that may be tried;
+ * what is rounded twice does them. */
+static void test_waiting(void **state)
+{
+    (void)state;
+    const gm_vk_tuning matrices = {.subgroup = 32,
+                                   .max_shared = 49152,
+                                   .words_under_way = 40,
+                                   .matrix_depth = 32,
+                                   .tile_from = 2,
+                                   .half_from = 65};
+    const gm_vk_tuning *const tunings[] = {&plain, &matrices};
+    static const uint32_t n_blocks[] = {8, 33, 168, 672};
+    gm_vk_product p = {.flows = true, .type = GM_QTYPE_Q4_0, .words = 5, .n_rows = 5376};
+    for (uint32_t i = 0; i < 2 * 2 * 3 * 4; i++) {
+        gm_vk_cut cut;
+        uint32_t n_ways = 0;
+        p.columns = p.planes = 1 + i / 2 % 2;
+        p.after = i / 4 % 3;
+        p.n_normed = p.after == GM_VK_AFTER_NORM ? p.n_rows : 0;
+        p.n_blocks = n_blocks[i / 12];
+        gm_vk_cut_product(tunings[i % 2], &p, &cut);
+        assert_string_equal(cut.pipeline, "matmul");
+        check_cut(&p, &cut);
+        for (uint32_t k = 0; k < GM_VK_TRIES; k++) {
+            if (!gm_vk_cut_try(tunings[i % 2], &p, k, &cut)) continue;
+            assert_string_equal(cut.pipeline, "matmul");
+            check_cut(&p, &cut);
+            assert_int_equal(cut.apart, p.after == GM_VK_AFTER_NORM && p.planes == 1);
+            n_ways++;
+        }
+        assert_true(n_ways > 1);
+    }
+}
+
+/* A product has the name that it is found by, and so has the same one that waits. */
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "q4_0 5376x21504, then norms, 1 rows waiting",
+        "q6_k 1024x256, 1 rows twice waiting",
+        "q4_k 21504x5376, gate and up, 1 rows twice waiting",
+        "q4_0 5376x21504, then norms, 1 rows",
+    };
+    static const char *const wrong[] = {
+        "q4_0 64x64, 1 rows waiting ",
+        "q4_0 64x64, 1 rows waiting twice",
+        "q4_0 64x64, 1 rows  waiting",
+        "q4_0 64x64 waiting, 1 rows",
+    };
+    for (uint32_t i = 0; i < 4; i++) {
+        gm_vk_product p;
+        gm_vk_cut cut, found;
+        char name[GM_VK_NAME];
+        assert_true(gm_vk_product_parse(names[i], &p));
+        assert_int_equal(p.flows, i < 3);
+        assert_int_equal(p.planes, 1 + (strstr(names[i], " twice") != NULL));
+        assert_int_equal(p.columns, p.planes);
+        gm_vk_product_name(&p, name);
+        assert_string_equal(name, names[i]);
+        for (uint32_t k = 0; k < GM_VK_TRIES; k++) {
+            if (!gm_vk_cut_try(&plain, &p, k, &cut)) continue;
+            gm_vk_cut_name(&cut, name);
+            assert_true(gm_vk_cut_find(&plain, &p, name, &found));
+            assert_memory_equal(found.spec, cut.spec, sizeof cut.spec);
+            assert_int_equal(found.apart, cut.apart);
+        }
+        assert_false(gm_vk_product_parse(wrong[i], &p));
     }
 }
 
@@ -284,6 +360,8 @@ static void test_attends_by_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_waiting),
+                                       cmocka_unit_test(test_names),
                                        cmocka_unit_test(test_tiles),
                                        cmocka_unit_test(test_exact),
                                        cmocka_unit_test(test_parts),

@@ -107,6 +107,7 @@ static void run(device *d, uint32_t rows, float *logits, uint32_t n_vocab)
 typedef struct notes {
     gm_vk_choice at[64][GM_VK_TRIES];
     uint32_t n_ways[64], n;
+    uint32_t chosen; /* of the last */
 } notes;
 
 static int note_row(void *ctx, const gm_tune_row *row)
@@ -120,34 +121,49 @@ static int note_row(void *ctx, const gm_tune_row *row)
         snprintf(c->what, sizeof c->what, "%s", row->what);
         snprintf(c->way, sizeof c->way, "%s", row->tries[i].kernel);
     }
+    n->chosen = row->chosen;
     n->n_ways[n->n++] = row->n_tries;
     return 0;
 }
 
-/* Every product by its i-th way, for each i. */
-static void test_bits(void **state)
+static void choose_flow(gm_backend *be, bool on)
 {
-    (void)state;
-    gm_model *const m = model_open();
+    gm_vk_choice one = {.what = GM_VK_FLOW};
+    snprintf(one.way, sizeof one.way, "%s", on ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF);
+    assert_int_equal(gm_vk_choices_put(&be->choices, &one, NULL), GM_OK);
+}
+
+static uint32_t count_waiting(const notes *n)
+{
+    uint32_t n_waiting = 0;
+    for (uint32_t i = 0; i < n->n; i++)
+        n_waiting += strstr(n->at[i][0].what, ", 1 rows") && strstr(n->at[i][0].what, " waiting");
+    return n_waiting;
+}
+
+/* Every product by its i-th way, for each i; kernels of one row wait for each other, or do not. The bits
+ * are those of steps with barriers, each product in its usual way. */
+static void check_bits(const gm_model *m, bool flow, const float *want, float *got)
+{
     const uint32_t n_vocab = gm_vocab_len(m->vocab);
     static const uint32_t sizes[] = {1, ROWS};
-    float *const want = malloc(3 * n_vocab * sizeof *want), *const got = want + 2 * n_vocab;
     notes *const n = calloc(1, sizeof *n);
     device d;
     gm_err err = {0};
     uint32_t most = 0;
     device_open(&d, m, &(gm_backend_cfg){0});
-    for (uint32_t k = 0; k < 2; k++)
-        run(&d, sizes[k], want + k * n_vocab, n_vocab);
+    choose_flow(d.be, flow);
     const gm_tune_how how = {.seconds = 1e9, .max_ways = 5, .row = note_row, .ctx = n};
     if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
     assert_true(n->n >= 9); /* five products of one row, and of more; some share a name */
+    assert_int_equal(count_waiting(n), flow ? 4 : 0);
     for (uint32_t i = 0; i == 0 || i < most; i++) {
         for (uint32_t k = 0; k < n->n; k++) {
             most = n->n_ways[k] > most ? n->n_ways[k] : most;
             const gm_vk_choice *const one = &n->at[k][i < n->n_ways[k] ? i : 0];
             assert_int_equal(gm_vk_choices_put(&d.be->choices, one, NULL), GM_OK);
         }
+        assert_int_equal(gm_vk_choices_flow(&d.be->choices), flow);
         for (uint32_t k = 0; k < 2; k++) {
             run(&d, sizes[k], got, n_vocab);
             assert_memory_equal(got, want + k * n_vocab, n_vocab * sizeof *got);
@@ -156,19 +172,64 @@ static void test_bits(void **state)
     assert_int_equal(most, 5);
     device_close(&d);
     free(n);
+}
+
+/* What is tried first is whether kernels wait; what is told of it is what is used. */
+static void check_flow_row(const gm_model *m)
+{
+    notes *const n = calloc(1, sizeof *n);
+    const gm_tune_how how = {.seconds = 1e9, .max_ways = 1, .row = note_row, .ctx = n};
+    device d;
+    gm_err err = {0};
+    device_open(&d, m, &(gm_backend_cfg){0});
+    d.loaded.most.rows = 1;
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_int_equal(n->n, 1); /* products have one way */
+    assert_int_equal(n->n_ways[0], 2);
+    assert_string_equal(n->at[0][0].what, GM_VK_FLOW);
+    assert_string_equal(n->at[0][0].way, GM_VK_FLOW_OFF);
+    assert_string_equal(n->at[0][1].way, GM_VK_FLOW_ON);
+    assert_int_equal(gm_vk_choices_flow(&d.be->choices), n->chosen);
+    device_close(&d);
+    free(n);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    gm_model *const m = model_open();
+    const uint32_t n_vocab = gm_vocab_len(m->vocab);
+    float *const want = malloc(3 * n_vocab * sizeof *want), *const got = want + 2 * n_vocab;
+    device d;
+    device_open(&d, m, &(gm_backend_cfg){0});
+    run(&d, 1, want, n_vocab);
+    run(&d, ROWS, want + n_vocab, n_vocab);
+    device_close(&d);
+    check_bits(m, false, want, got);
+    check_bits(m, true, want, got);
+    check_flow_row(m);
     free(want);
     gm_model_close(m);
 }
 
 /* ---- a driver that is wrong -------------------------------------------------------------------- */
 
-/* A mock, in the device's table: from the first timed list on a tick is worth less with every submit,
- * so that the last way is the fastest; and where it is `wrong`, products that are recorded from there on
- * have half their columns, as if the driver had compiled what was chosen wrongly. lavapipe does not. */
+typedef enum fault {
+    RIGHT,
+    WRONG,      /* products that are recorded from the first timed list of products on */
+    WRONG_FLOW, /* products that wait for the kernel before                              */
+    LATE_FLOW,  /* ... wait for more than it counts, and give up                         */
+} fault;
+
+/* A mock, in the device's table: from the last timed list that was made on, a tick is worth less with
+ * every submit, so that of ways that are run in turn the last is the fastest; and wrong products have
+ * half their columns, as if the driver had compiled what was chosen wrongly, or wait in vain, as if it
+ * had not started who is waited for. lavapipe does not. */
 static struct {
     gm_backend *be;
     struct VolkDeviceTable real;
-    bool timed, wrong, is_product;
+    fault fault;
+    bool timed, is_product;
 } mock;
 
 static VKAPI_ATTR VkResult VKAPI_CALL fake_CreateQueryPool(VkDevice d,
@@ -177,6 +238,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL fake_CreateQueryPool(VkDevice d,
                                                            VkQueryPool *o)
 {
     mock.timed = true;
+    mock.be->dev.timestamp_ns = 0x1p60f;
     return mock.real.vkCreateQueryPool(d, i, a, o);
 }
 
@@ -203,30 +265,43 @@ static VKAPI_ATTR void VKAPI_CALL fake_CmdPushConstants(VkCommandBuffer c, VkPip
                                                         uint32_t size, const void *data)
 {
     struct gm_vk_matmul push;
-    if (mock.wrong && mock.timed && mock.is_product) {
+    if (mock.is_product) {
         assert_int_equal(size, sizeof push);
         memcpy(&push, data, sizeof push);
-        push.n_cols /= 2;
+        const bool waits = push.flow.before != 0;
+        if ((mock.fault == WRONG && mock.timed) || (mock.fault == WRONG_FLOW && waits))
+            push.n_cols /= 2;
+        push.flow.n_before += mock.fault == LATE_FLOW;
+        if (mock.fault == LATE_FLOW) push.flow.patience = 10000;
         data = &push;
     }
     mock.real.vkCmdPushConstants(c, l, stages, off, size, data);
 }
 
-static void mock_begin(gm_backend *be, bool wrong)
+static void mock_begin(gm_backend *be, fault f)
 {
     mock.be = be;
     mock.real = be->dev.vk;
     mock.timed = false;
-    mock.wrong = wrong;
+    mock.fault = f;
     be->dev.vk.vkCreateQueryPool = fake_CreateQueryPool;
     be->dev.vk.vkQueueSubmit2 = fake_QueueSubmit2;
     be->dev.vk.vkCmdBindPipeline = fake_CmdBindPipeline;
     be->dev.vk.vkCmdPushConstants = fake_CmdPushConstants;
 }
 
+/* Rows that tell of products, and of whether they wait. */
+typedef struct told {
+    fault fault;
+    uint32_t n_products, n_flow;
+} told;
+
 static int check_row(void *ctx, const gm_tune_row *row)
 {
-    assert_int_equal(row->chosen, *(bool *)ctx ? 0 : row->n_tries - 1);
+    told *const t = ctx;
+    const bool flow = strcmp(row->what, GM_VK_FLOW) == 0, usual = !flow && t->fault == WRONG;
+    assert_int_equal(row->chosen, usual ? 0 : row->n_tries - 1);
+    ++*(flow ? &t->n_flow : &t->n_products);
     return 0;
 }
 
@@ -235,31 +310,43 @@ static void keep_note(void *ctx, const char *text)
     snprintf(ctx, 400, "%s", text);
 }
 
-/* The last way is chosen of each where the driver is right, and the usual one where it is not. */
-static void check_driver(const gm_model *m, bool wrong)
+static uint32_t count_changed(const gm_vk_choices *c)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < c->n; i++)
+        n += strcmp(c->at[i].what, GM_VK_FLOW) != 0 && c->at[i].us < c->at[i].usual_us;
+    return n;
+}
+
+/* The last way is chosen of each where the driver is right, and the usual one where it is not; of
+ * kernels that wait where they are right, whatever is found of others. What is not used is said. */
+static void check_driver(const gm_model *m, fault f, const char *said)
 {
     const uint32_t n_vocab = gm_vocab_len(m->vocab);
     float *const want = malloc(2 * n_vocab * sizeof *want), *const got = want + n_vocab;
+    const bool flow = f == RIGHT || f == WRONG;
     char note[400] = "";
+    told t = {.fault = f};
     const gm_tune_how how = {.seconds = 1e9,
                              .max_ways = 3,
                              .again = true,
                              .row = check_row,
-                             .ctx = &wrong,
+                             .ctx = &t,
                              .note = {keep_note, note}};
     device d;
     gm_err err = {0};
     device_open(&d, m, &(gm_backend_cfg){0});
     d.loaded.most.rows = 1;
     run(&d, 1, want, n_vocab);
-    mock_begin(d.be, wrong);
+    mock_begin(d.be, f);
     if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
     d.be->dev.vk = mock.real;
-    assert_int_equal(strstr(note, "for 1 rows gave other bits, and are not used") != NULL, wrong);
-    uint32_t n_changed = 0;
-    for (size_t i = 0; i < d.be->choices.n; i++)
-        n_changed += d.be->choices.at[i].us < d.be->choices.at[i].usual_us;
-    assert_int_equal(n_changed > 0, !wrong);
+    if (said ? !strstr(note, said) : note[0])
+        fail_msg("\"%s\", expected \"%s\"", note, said ? said : "");
+    assert_true(t.n_products >= 4);
+    assert_int_equal(t.n_flow, flow);
+    assert_int_equal(gm_vk_choices_flow(&d.be->choices), flow);
+    assert_int_equal(count_changed(&d.be->choices) > 0, f != WRONG);
     run(&d, 1, got, n_vocab);
     assert_memory_equal(got, want, n_vocab * sizeof *got);
     device_close(&d);
@@ -270,8 +357,11 @@ static void test_wrong(void **state)
 {
     (void)state;
     gm_model *const m = model_open();
-    check_driver(m, false);
-    check_driver(m, true);
+    check_driver(m, RIGHT, NULL);
+    check_driver(m, WRONG, "for 1 rows gave other bits, and are not used");
+    check_driver(m, WRONG_FLOW, ": kernels that wait for each other gave other bits: not used");
+    check_driver(m, LATE_FLOW,
+                 ": vulkan: a kernel waited too long for the one before it: not used");
     gm_model_close(m);
 }
 
@@ -350,8 +440,8 @@ static bool cancel_later(void *ctx, uint64_t done, uint64_t total)
     return (*(uint32_t *)ctx)-- > 0;
 }
 
-/* Cancelled anywhere within a size of step, which tells that it has lowered, that it has compiled, and
- * of every run of its two ways, nothing of it is kept. */
+/* Cancelled anywhere within a size of step, which tells that it has lowered, twice of kernels that wait,
+ * that it has compiled, and of every run of its two ways, nothing of it is kept. */
 static void test_cancel(void **state)
 {
     (void)state;
@@ -362,7 +452,7 @@ static void test_cancel(void **state)
     device d;
     device_open(&d, m, &(gm_backend_cfg){0});
     d.loaded.most.rows = 1;
-    for (uint32_t n = 0; n < 2 + 2 * 5; n++) {
+    for (uint32_t n = 0; n < 4 + 2 * 5; n++) {
         left = n;
         assert_int_equal(ops->tune(d.be, &d.loaded, &how, &err), GM_E_CANCEL);
         assert_string_equal(err.msg, "trying kernels was cancelled");
@@ -433,6 +523,10 @@ static void test_file(void **state)
         {"q4_0 64x64, 1 rows\tmatmul:64,1\n",
          "line 1 has a kernel \"matmul:64,1\", expected one that this device has for such a "
          "product, like matmul:128,1,1,"},
+        {"kernels of one row\tsometimes\n",
+         "line 1 says that kernels of one row \"sometimes\", expected \"wait for each other\" or "
+         "\"barriers\""},
+        {"q4_0 64x64, 1 rows waiting twice\tmatmul:1\n", "line 1 has a product"},
     };
     const char *const path = tiny_path("kernels");
     char line[4 * GM_VK_NAME], usual[GM_VK_NAME], way[GM_VK_NAME];
@@ -445,6 +539,12 @@ static void test_file(void **state)
             fail_msg("%s, expected %s", err.msg, wrong[i].said);
     }
     assert_int_equal(ops->open(&be, &(gm_backend_cfg){.choices = "/nowhere"}, &err), GM_E_IO);
+    for (int on = 0; on < 2; on++) {
+        snprintf(line, sizeof line, "%s\t%s\n", GM_VK_FLOW, on ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF);
+        if (open_with(&be, path, line, &err) != GM_OK) fail_msg("%s", err.msg);
+        assert_int_equal(gm_vk_choices_flow(&be->choices), on);
+        ops->close(be);
+    }
 
     /* Another way than the usual one, without an end of line, is what the product gets. */
     static const char what[] = "q4_0 64x64, gate and up, 2 rows";

@@ -34,6 +34,32 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer CF1
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer CU1 { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Head { gm_vk_head v; };
 
+// Whether the kernel waits for the one before by itself (inc/flow.glsl): then what one writes and
+// the other reads is coherent memory, since there is no barrier that empties caches.
+#ifdef ID_FLOW
+layout(constant_id = ID_FLOW) const uint FLOW = 0;
+#else
+#define FLOW 0
+#endif
+
+void hand_on(uint64_t to, uint i, float x)
+{
+    if (FLOW == 1) CF1(to).v[i] = x;
+    else WF1(to).v[i] = x;
+}
+
+void hand_on(uint64_t to, uint i, uint x)
+{
+    if (FLOW == 1) CU1(to).v[i] = x;
+    else WU1(to).v[i] = x;
+}
+
+void hand_on(uint64_t to, uint i, uvec2 x)
+{
+    if (FLOW == 1) CU2(to).v[i] = x;
+    else WU2(to).v[i] = x;
+}
+
 // A row of the step: kind, src, slot, pos | first[2], last[2].
 struct StepRow {
     uint kind, src, slot, pos;

@@ -89,41 +89,71 @@ float norm_factor_of(vec4 v[ROUNDS], uint n_cols, float eps)
     return norm_factor(sums, n_cols, eps);
 }
 
-// Row `from` of x and y becomes row i of what is written.
-void norm_row(gm_vk_norms n, uint64_t y, uint n_cols, uint from, uint i)
-{
-    const bool add = n.w1 != 0, next = n.w2 != 0;
+// What the norms of a row need beside y.
+struct NormArgs {
+    vec4 x[ROUNDS], w1[ROUNDS], w2[ROUNDS];
+};
 
-    // Everything is asked for at once: there is one wait for memory, not one before each sum.
-    vec4 v[ROUNDS], x[ROUNDS], w1[ROUNDS], w2[ROUNDS];
+void norm_ask_weights(gm_vk_norms n, uint n_cols, inout NormArgs a)
+{
     [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        v[k] = norm_load(add ? y : n.x, n_cols, from, norm_place(k));
-        if (add) {
-            x[k] = norm_load(n.x, n_cols, from, norm_place(k));
-            w1[k] = norm_load(n.w1, n_cols, 0, norm_place(k));
-        }
-        if (next) w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
+        if (n.w1 != 0) a.w1[k] = norm_load(n.w1, n_cols, 0, norm_place(k));
+        if (n.w2 != 0) a.w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
     }
-    if (add) {
+}
+
+void norm_ask(uint64_t from, uint n_cols, uint row, out vec4 v[ROUNDS])
+{
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++)
+        v[k] = norm_load(from, n_cols, row, norm_place(k));
+}
+
+// Row i of what is written, from v, which is y, or x where there is no first norm; of its rounds
+// only the one that is mine, or all where that is ROUNDS. Nothing is written without `stores`. v
+// and a are used up: a compiler would keep a copy of what is not.
+void norm_finish(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], inout NormArgs a,
+                 uint mine, bool stores)
+{
+    if (n.w1 != 0) {
         const float up = norm_factor_of(v, n_cols, n.eps1);
         [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-            v[k] = norm_added(x[k], norm_scaled(v[k], up, w1[k], n.offset1));
-            if (n.dst != 0) norm_store(n.dst, n_cols, i, norm_place(k), v[k]);
+            v[k] = norm_added(a.x[k], norm_scaled(v[k], up, a.w1[k], n.offset1));
+            if (stores && n.dst != 0 && (mine == ROUNDS || mine == k))
+                norm_store(n.dst, n_cols, i, norm_place(k), v[k]);
         }
     }
-    if (!next) return;
+    if (n.w2 == 0) return;
     const float up = norm_factor_of(v, n_cols, n.eps2);
     // Rounding is long code, so it is there once: values move up to the first place.
     [[dont_unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        const uint at = norm_place(k);
-        const vec4 h = norm_scaled(v[0], up, w2[0], n.offset2);
-        if (n.h != 0) norm_store(n.h, n_cols, i, at, h);
-        if (n.q != 0)
-            round_lanes(h, n.q, n.meta, i, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, n.plane,
-                        at < n_cols);
+        if (mine == ROUNDS || mine == k) {
+            const uint at = norm_place(k);
+            const vec4 h = norm_scaled(v[0], up, a.w2[0], n.offset2);
+            if (stores && n.h != 0) norm_store(n.h, n_cols, i, at, h);
+            if (n.q != 0)
+                round_lanes(h, n.q, n.meta, i, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, n.plane,
+                            stores && at < n_cols);
+        }
         [[unroll]] for (uint j = 1; j < ROUNDS; j++) {
             v[j - 1] = v[j];
-            w2[j - 1] = w2[j];
+            a.w2[j - 1] = a.w2[j];
         }
     }
+}
+
+// Row `from` of x and y becomes row i of what is written. Everything is asked for at once: there is
+// one wait for memory, not one before each sum.
+void norm_row(gm_vk_norms n, uint64_t y, uint n_cols, uint from, uint i)
+{
+    NormArgs a;
+    vec4 v[ROUNDS];
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
+        v[k] = norm_load(n.w1 != 0 ? y : n.x, n_cols, from, norm_place(k));
+        if (n.w1 != 0) {
+            a.x[k] = norm_load(n.x, n_cols, from, norm_place(k));
+            a.w1[k] = norm_load(n.w1, n_cols, 0, norm_place(k));
+        }
+        if (n.w2 != 0) a.w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
+    }
+    norm_finish(n, n_cols, i, v, a, ROUNDS, true);
 }

@@ -52,7 +52,8 @@ void put(uint m, uint row_first, uint col_first, uint n)
                     CF1(p.dst[m]).v[(col_mine + c) * p.n_rows[m] + mine + r] = sum;
             }
         }
-        if (AFTER == GM_VK_AFTER_NORM) tail(p.norms, p.arrived, p.dst[0], p.n_rows[0], n);
+        if (AFTER == GM_VK_AFTER_NORM) tail(n);
+        else flow_done(p.flow);
         return;
     }
     const uint n_rows = p.n_rows[0], outs = groups() / CG * R;
@@ -62,11 +63,14 @@ void put(uint m, uint row_first, uint col_first, uint n)
             if (lane == (c & 7)) {
                 tile[(col_group + c) * outs + group * R + r] = h;
                 if (p.dst[0] != 0 && mine + r < n_rows && col_mine + c < n)
-                    WF1(p.dst[0]).v[(col_mine + c) * n_rows + mine + r] = h;
+                    hand_on(p.dst[0], (col_mine + c) * n_rows + mine + r, h);
             }
         }
     }
-    if (p.dst[1] == 0) return;
+    if (p.dst[1] == 0) {
+        flow_done(p.flow);
+        return;
+    }
     barrier();
     const uint per = outs / GM_VK_BLOCK;
     for (uint i = group_of(); i < CG * N_OUT * per; i += groups()) {
@@ -76,4 +80,5 @@ void put(uint m, uint row_first, uint col_first, uint n)
         round_lanes(x, p.dst[1], p.dst[2], col_first + c, row / GM_VK_BLOCK, n_rows / GM_VK_BLOCK,
                     0, col_first + c < n && row < n_rows);
     }
+    flow_done(p.flow);
 }

@@ -142,9 +142,9 @@ vec4 block_write(vec4 x, vec2 scale, uint64_t q, uint64_t meta, uint block, bool
     sum += subgroupShuffleXor(sum, 2);
     const uint other = subgroupShuffleXor(sum, 4);
     if (inside) {
-        WU1(q).v[block * 8 + lane] = quantise_word(shifted);
+        hand_on(q, block * 8 + lane, quantise_word(shifted));
         if (lane == 0)
-            WU2(meta).v[block] = uvec2(floatBitsToUint(scale.x), (sum & 0xffff) | other << 16);
+            hand_on(meta, block, uvec2(floatBitsToUint(scale.x), (sum & 0xffff) | other << 16));
     }
     precise const vec4 rest = x - scale.x * (shifted - INTEGERS);
     return rest;

@@ -1,14 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-// What the last workgroup of a product does with the few rows that all have written: the norms that
-// stand before the next product, which then needs no kernel between. Rows are read again in each
-// pass instead of being kept: registers are the product's.
+// Who does the norms that stand between a product and the next, where a step has few rows: then
+// there is no kernel between. The product's last workgroup does them once all others have written;
+// or, where kernels flow, workgroups behind the product's, which are there before and wait
+// (inc/flow.glsl).
 
 #include "inc/last.glsl"
+#include "inc/flow.glsl"
 
-// y [n_rows, n_cols] is what the product has written.
-void tail(gm_vk_norms norms, uint64_t arrived, uint64_t y, uint n_cols, uint n_rows)
+void tail(uint n_rows)
 {
-    if (!is_last(arrived, gl_NumWorkGroups.x)) return;
+    if (FLOW == 1) {
+        flow_count(p.flow.done + GM_VK_FLOW_INNER);
+        return;
+    }
+    if (!is_last(p.arrived, gl_NumWorkGroups.x)) return;
     [[dont_unroll]] for (uint row = 0; row < n_rows; row++)
-        norm_row(norms, y, n_cols, row, row);
+        norm_row(p.norms, p.dst[0], p.n_rows[0], row, row);
+}
+
+// Whether this is such a workgroup. Each has a part of the step's only row to write.
+bool norms_beside()
+{
+    if (FLOW == 0 || AFTER != GM_VK_AFTER_NORM || gl_WorkGroupID.x < p.wg_end[0])
+        return false;
+    NormArgs a;
+    vec4 y[ROUNDS];
+    [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
+        norm_ask_weights(p.norms, p.n_rows[0], a);
+        if (last) flow_until(p.flow, p.flow.done + GM_VK_FLOW_INNER, p.wg_end[0]);
+        norm_ask(p.dst[0], p.n_rows[0], 0, y);
+        norm_ask(p.norms.x, p.n_rows[0], 0, a.x);
+        norm_finish(p.norms, p.n_rows[0], 0, y, a, gl_WorkGroupID.x - p.wg_end[0], last);
+        last = again;
+        again = false;
+    }
+    flow_count(p.flow.done);
+    return true;
 }

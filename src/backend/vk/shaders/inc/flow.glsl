@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+// Kernels that follow each other without a barrier between them. The later one is started while the
+// earlier one still runs, asks for what does not depend on it (weights, cells of the cache), and
+// waits for its last workgroup. Devices start workgroups in the order in which they were handed
+// over, so that whoever is waited for runs or has run; but Vulkan does not promise it, so nobody
+// waits for ever: who has waited too long says so, and the host then does without (vk_run.c).
+
+#extension GL_KHR_memory_scope_semantics : require
+
+layout(buffer_reference, std430, buffer_reference_align = 4) volatile coherent buffer Flag
+{
+    uint v;
+};
+
+#define FLOW_SOME 4096 // looks after which it is asked whether another has given up
+
+// Waits until n have counted themselves there: what they wrote to coherent memory is seen then.
+void flow_until(gm_vk_flow f, uint64_t counter, uint n)
+{
+    if (gl_LocalInvocationIndex == 0) {
+        uint i = 0;
+        while (Flag(counter).v < n && i < f.patience) {
+            i++;
+            if (i % FLOW_SOME == 0 && Flag(f.late).v != 0) i = f.patience;
+        }
+        if (i == f.patience) Flag(f.late).v = 1;
+    }
+    barrier();
+    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquire);
+}
+
+// Attention asks for little and waits for it, while those behind would ask for megabytes: they let
+// it go first. Nothing depends on that.
+void flow_hold(gm_vk_flow f)
+{
+    if (FLOW == 1 && f.hold != 0) flow_until(f, f.hold, f.n_hold);
+}
+
+void flow_wait(gm_vk_flow f)
+{
+    if (FLOW == 1 && f.before != 0) flow_until(f, f.before, f.n_before);
+}
+
+shared uint flow_early;
+
+// Whether there is time to do once, with whatever is there and storing nothing, what is to be done.
+// Code that has not run on a multiprocessor for a while is fetched line by line, which takes longer
+// than running it; who would wait anyway has it at hand then when it counts.
+bool flow_rehearses(gm_vk_flow f)
+{
+    if (FLOW == 0 || f.before == 0) return false;
+    if (gl_LocalInvocationIndex == 0) flow_early = Flag(f.before).v < f.n_before ? 1 : 0;
+    barrier();
+    return flow_early == 1;
+}
+
+// The workgroup counts itself: it has written all that it will.
+void flow_count(uint64_t counter)
+{
+    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelease);
+    barrier();
+    if (gl_LocalInvocationIndex == 0) atomicAdd(CU1(counter).v[0], 1);
+}
+
+void flow_done(gm_vk_flow f)
+{
+    if (FLOW == 1) flow_count(f.done);
+}

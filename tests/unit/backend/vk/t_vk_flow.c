@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: MIT */
+/* Kernels that wait for the one before (inc/flow.glsl): that they wait, store nothing until then, see
+ * what was written while they waited, count themselves, and give up in the end.
+ *
+ * lavapipe runs one dispatch after the other, so that in its steps nobody ever waits. Here each kind of
+ * kernel runs alone, and the kernel before is the host: while the kernel looks at a word of host memory,
+ * its inputs are garbage; then the host writes what they should be, and sets the word.
+ *
+ * And whole answers, whose bits are those of kernels with barriers between them. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/backends.h"
+#include "backend/vk/vk.h"
+#include "base/mem.h"
+#include "fixtures/tinymodel.h"
+#include "gemmule_tools.h"
+
+/* Of the step whose kernels run alone: global layers have two splits. It is even, so that the step is
+ * in the first slice. */
+#define LAST_POS 130
+
+#define SLOTS   2
+#define PAGES   8 /* of a slot */
+#define SOON_NS 50000000
+
+/* Bytes that are small numbers of every type, as inputs that are not there yet, and as what was not
+ * written yet: what is computed from the former is not the latter. */
+#define GARBAGE   0x3c
+#define UNWRITTEN 0xa5
+
+static const gm_backend_ops *const ops = &gm_backend_vulkan;
+
+typedef struct scene {
+    gm_model *model;
+    gm_backend *be;
+    gm_wset *w;
+    gm_kvmem *kv;
+    gm_exec *ex;
+    gm_step *step;
+} scene;
+
+static gm_qtype kv_type = GM_QTYPE_F16;
+
+static void lower(scene *s)
+{
+    gm_err err = {0};
+    if (ops->lower(s->be, s->w, s->kv, &s->model->plan, (gm_bucket){1, 1}, &s->ex, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+}
+
+static void choose(gm_backend *be, const char *way)
+{
+    gm_vk_choice one = {.what = GM_VK_FLOW};
+    snprintf(one.way, sizeof one.way, "%s", way);
+    assert_int_equal(gm_vk_choices_put(&be->choices, &one, NULL), GM_OK);
+}
+
+static void device_open(scene *s, const gm_backend_cfg *cfg)
+{
+    const gm_config *const c = &s->model->config;
+    gm_err err = {0};
+    const gm_kv_desc desc = {.type = kv_type,
+                             .n_layer = c->n_layer,
+                             .layer_class = c->layer_class,
+                             .n_kv_head = c->n_kv_head,
+                             .head_dim = c->head_dim,
+                             .n_vocab = gm_vocab_len(s->model->vocab),
+                             .n_slots = SLOTS,
+                             .n_pages = {SLOTS * PAGES, SLOTS * PAGES},
+                             .table_len = PAGES};
+    if (ops->open(&s->be, cfg, &err) != GM_OK ||
+        ops->load(s->be, &s->model->plan.weights, NULL, &s->w, &err) != GM_OK ||
+        ops->kv_open(s->be, &desc, &s->kv, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+}
+
+static void device_close(scene *s)
+{
+    ops->drop(s->ex);
+    ops->kv_close(s->kv);
+    ops->unload(s->w);
+    ops->close(s->be);
+    s->ex = NULL;
+}
+
+static gm_model *model_open(const char *type)
+{
+    const char *const path = tiny_path(type);
+    gm_synth_opts opts = gm_synth_opts_default();
+    gm_model *m = NULL;
+    gm_err err = {0};
+    opts.shape = "tiny";
+    opts.type = type;
+    opts.force = 1;
+    if (gm_synth_write(path, &opts, &err) != GM_OK || gm_model_open(&m, path, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+    return m;
+}
+
+static void scene_open(scene *s, gm_model *m, const gm_backend_cfg *cfg)
+{
+    const gm_step_limits limits = {.rows = 1, .segs = 1, .outs = 1, .edits = 2 * PAGES, .sets = 1};
+    gm_err err = {0};
+    *s = (scene){.model = m};
+    assert_int_equal(gm_step_alloc(&s->step, &limits, &err), GM_OK);
+    device_open(s, cfg);
+}
+
+static void scene_close(scene *s)
+{
+    device_close(s);
+    gm_step_free(s->step);
+    gm_model_close(s->model);
+}
+
+/* The slot's row at pos, of the token that was drawn last, which draws and gives all logits. */
+static void put_token(gm_step *step, uint32_t slot, uint32_t pos)
+{
+    const gm_draw hot = {.inv_temp = 1,
+                         .log_min_p = -INFINITY,
+                         .repeat = 1,
+                         .inv_repeat = 1,
+                         .top_p = GM_DRAW_TOP_P_OFF};
+    gm_step_clear(step);
+    if (pos == 0) gm_step_put_set(step, slot, &hot, NULL, 0);
+    for (uint32_t i = 0; pos == 0 && i < 2 * PAGES; i++)
+        gm_step_put_edit(step, &(gm_page_edit){slot, i % 2, i / 2, slot * PAGES + i / 2});
+    const gm_step_row row = {.kind = pos ? GM_ROW_LAST : GM_ROW_ID,
+                             .src = 5,
+                             .slot = slot,
+                             .pos = pos,
+                             .first = {pos > 31 ? pos - 31 : 0, 0},
+                             .last = {pos, pos}};
+    gm_step_put_seg(step, &(gm_step_seg){slot, 0, 1});
+    gm_step_put_row(step, &row);
+    gm_step_put_out(step,
+                    &(gm_step_out){.want = GM_WANT_DRAW | GM_WANT_LOGITS, .mask = GM_NO_MASK});
+}
+
+static gm_status run_in(scene *s, uint32_t slot, uint32_t pos, gm_result *r, gm_err *err)
+{
+    gm_ticket t = 0;
+    put_token(s->step, slot, pos);
+    if (ops->run(s->ex, s->step, &t, err) != GM_OK) fail_msg("%s", err->msg);
+    return ops->wait(s->be, t, r, err);
+}
+
+static gm_status run(scene *s, uint32_t pos, gm_result *r, gm_err *err)
+{
+    return run_in(s, 0, pos, r, err);
+}
+
+/* ---- what a kernel works on -------------------------------------------------------------------- */
+
+/* The memory that waiting kernels read and write: values, and the cache. Here the host sees it. */
+static gm_vk_buf *memory_at(const scene *s, size_t i)
+{
+    return i ? i <= s->kv->n_page_bufs ? &s->kv->page_bufs[i - 1] : NULL : &s->ex->scratch;
+}
+
+static size_t memory_size(const scene *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; memory_at(s, i); i++)
+        n += memory_at(s, i)->size;
+    return n;
+}
+
+static uint8_t *memory_save(const scene *s)
+{
+    uint8_t *const all = malloc(memory_size(s)), *to = all;
+    for (size_t i = 0; memory_at(s, i); to += memory_at(s, i++)->size)
+        memcpy(to, memory_at(s, i)->map, memory_at(s, i)->size);
+    return all;
+}
+
+static void memory_load(const scene *s, const uint8_t *from)
+{
+    for (size_t i = 0; memory_at(s, i); from += memory_at(s, i++)->size)
+        memcpy(memory_at(s, i)->map, from, memory_at(s, i)->size);
+}
+
+static bool memory_is(const scene *s, const uint8_t *all)
+{
+    for (size_t i = 0; memory_at(s, i); all += memory_at(s, i++)->size) {
+        if (memcmp(memory_at(s, i)->map, all, memory_at(s, i)->size) != 0) return false;
+    }
+    return true;
+}
+
+/* Such bytes where the dispatch reads values, or writes them; or there what `from` has. Values are the
+ * first of the memory. */
+static void put_values(const scene *s, const gm_vk_dispatch *d, bool written, const uint8_t *from,
+                       uint8_t *to)
+{
+    for (uint32_t i = 0; i < d->n_ranges; i++) {
+        const gm_vk_range *const r = &d->ranges[i];
+        const uint64_t at = r->addr - s->ex->scratch.addr;
+        if (r->write != written || r->addr < s->ex->scratch.addr || at >= s->ex->scratch.size)
+            continue;
+        if (from)
+            memcpy(to + at, from + at, r->size);
+        else
+            memset(to + at, written ? UNWRITTEN : GARBAGE, r->size);
+    }
+}
+
+/* ---- a kernel alone ---------------------------------------------------------------------------- */
+
+enum { BEFORE = 0, HOLD = 128, LATE = 256, DONE = 384, WORDS = 512 }; /* bytes */
+
+typedef enum kind { PLAIN, GATED, NORMED, NORM, ATTEND, ATTEND_SPLITS, KINDS } kind;
+
+typedef struct alone {
+    scene s;
+    gm_vk_buf words;
+    uint8_t *before_last; /* memory, as the last step found it      */
+    gm_vk_list list;      /* of all its kernels                     */
+    gm_vk_dispatch d;     /* the one that runs alone                */
+    uint8_t *good, *bad;  /* memory before it: as it is, and as it is while inputs are garbage */
+    uint32_t word;        /* that the host sets                     */
+    uint32_t value;
+    bool early; /* something was done or written before it was */
+} alone;
+
+static _Atomic uint32_t *word_at(const alone *a, uint32_t off)
+{
+    return (_Atomic uint32_t *)(void *)(a->words.map + off);
+}
+
+static void alone_open(alone *a, gm_model *m)
+{
+    gm_err err = {0};
+    gm_result r;
+    *a = (alone){0};
+    scene_open(&a->s, m, &(gm_backend_cfg){0});
+    choose(a->s.be, GM_VK_FLOW_ON);
+    lower(&a->s);
+    assert_true(a->s.ex->flows);
+    if (!a->s.ex->scratch.map || !a->s.kv->page_bufs[0].map) {
+        print_message("skip: the host does not see this device's memory\n");
+        skip();
+    }
+    assert_int_equal(gm_vk_buf_alloc(&a->s.be->dev, &a->words, WORDS, GM_VK_RESULT, "words", &err),
+                     GM_OK);
+    for (size_t i = 0; i < a->s.kv->n_page_bufs; i++)
+        memset(a->s.kv->page_bufs[i].map, UNWRITTEN, a->s.kv->page_bufs[i].size);
+    for (uint32_t pos = 0; pos <= LAST_POS; pos++) {
+        free(a->before_last);
+        a->before_last = memory_save(&a->s);
+        if (run(&a->s, pos, &r, &err) != GM_OK) fail_msg("%s", err.msg);
+    }
+    assert_int_equal(gm_vk_list_plan(a->s.ex, 0, &a->list, &err), GM_OK);
+}
+
+static void alone_close(alone *a)
+{
+    gm_vk_buf_free(&a->s.be->dev, &a->words);
+    gm_vk_list_deinit(&a->list);
+    free(a->before_last);
+    free(a->good);
+    free(a->bad);
+    scene_close(&a->s);
+}
+
+static bool is_kind(const alone *a, const gm_vk_dispatch *d, kind k)
+{
+    const gm_vk_pipe *const pipe = &a->s.be->pipes.at[d->pipe];
+    struct gm_vk_attend attend;
+    if (!d->waits) return false;
+    if (strcmp(pipe->shader->pipeline, "norm") == 0) return k == NORM;
+    if (strcmp(pipe->shader->pipeline, "attend") == 0) {
+        memcpy(&attend, d->push, sizeof attend);
+        return k == (attend.class_of == GM_CLASS_LOCAL ? ATTEND : ATTEND_SPLITS);
+    }
+    assert_string_equal(pipe->shader->pipeline, "matmul");
+    const uint32_t after = pipe->spec[GM_VK_MM_AFTER];
+    return k == (after == GM_VK_AFTER_NORM ? NORMED : after == GM_VK_AFTER_GELU ? GATED : PLAIN);
+}
+
+static struct gm_vk_flow flow_of(const gm_vk_dispatch *d)
+{
+    struct gm_vk_flow f;
+    memcpy(&f, d->push + d->flow, sizeof f);
+    return f;
+}
+
+static uint64_t submit(const alone *a, const gm_vk_list *list, bool clears, VkCommandBuffer *cmd)
+{
+    gm_exec *const ex = a->s.ex;
+    gm_vk_dev *const dev = &a->s.be->dev;
+    const gm_vk_recording r = {.pipes = &a->s.be->pipes,
+                               .list = list,
+                               .grids = &ex->slice[0].step,
+                               .grids_off = ex->grids_off,
+                               .flow = clears ? &ex->slice[0].flow : NULL};
+    gm_err err = {0};
+    uint64_t value = 0;
+    if (gm_vk_record(dev, &r, cmd, &err) != GM_OK || gm_vk_submit(dev, *cmd, &value, &err) != GM_OK)
+        fail_msg("%s", err.msg);
+    return value;
+}
+
+static void run_list(const alone *a, const gm_vk_list *list, bool clears)
+{
+    VkCommandBuffer cmd = NULL;
+    gm_err err = {0};
+    const uint64_t value = submit(a, list, clears, &cmd);
+    if (gm_vk_wait(&a->s.be->dev, value, &err) != GM_OK) fail_msg("%s", err.msg);
+    gm_vk_record_free(&a->s.be->dev, cmd);
+}
+
+/* Runs the step up to the last kernel of that kind, which from there on has its words in a->words. */
+static void prepare(alone *a, kind k)
+{
+    size_t i = a->list.n;
+    while (i > 0 && !is_kind(a, &a->list.at[i - 1], k))
+        i--;
+    assert_true(i > 0);
+    memory_load(&a->s, a->before_last);
+    run_list(a, &(gm_vk_list){.at = a->list.at, .n = i - 1}, true);
+    a->d = a->list.at[i - 1];
+    a->d.barrier = a->d.waits = false;
+    struct gm_vk_flow f = flow_of(&a->d);
+    f.before = a->words.addr + BEFORE;
+    f.hold = f.hold ? a->words.addr + HOLD : 0;
+    f.late = a->words.addr + LATE;
+    f.done = a->words.addr + DONE;
+    memcpy(a->d.push + a->d.flow, &f, sizeof f);
+
+    uint8_t *const had = memory_save(&a->s);
+    free(a->good);
+    free(a->bad);
+    a->good = memory_save(&a->s);
+    put_values(&a->s, &a->d, true, NULL, a->good);
+    put_values(&a->s, &a->d, false, had, a->good);
+    memory_load(&a->s, a->good);
+    a->bad = memory_save(&a->s);
+    put_values(&a->s, &a->d, false, NULL, a->bad);
+    free(had);
+}
+
+static void *kernel_before(void *ctx)
+{
+    alone *const a = ctx;
+    const struct timespec soon = {.tv_nsec = SOON_NS};
+    nanosleep(&soon, NULL);
+    a->early = atomic_load(word_at(a, DONE)) != 0 || !memory_is(&a->s, a->bad);
+    put_values(&a->s, &a->d, false, a->good, a->s.ex->scratch.map);
+    atomic_store(word_at(a, a->word), a->value);
+    return NULL;
+}
+
+/* Runs the kernel: with its words set, or with one of them set later by the host. Answers what memory is
+ * then. */
+static uint8_t *run_alone(alone *a, bool later)
+{
+    const struct gm_vk_flow f = flow_of(&a->d);
+    const gm_vk_list list = {.at = &a->d, .n = 1};
+    pthread_t host;
+    memset(a->words.map, 0, WORDS);
+    atomic_store(word_at(a, BEFORE), f.n_before);
+    atomic_store(word_at(a, HOLD), f.n_hold);
+    memory_load(&a->s, later ? a->bad : a->good);
+    if (later) {
+        a->value = a->word == HOLD ? f.n_hold : f.n_before;
+        atomic_store(word_at(a, a->word), a->value - 1); /* all but one are done */
+        assert_int_equal(pthread_create(&host, NULL, kernel_before, a), 0);
+    }
+    run_list(a, &list, false);
+    if (later) assert_int_equal(pthread_join(host, NULL), 0);
+    assert_false(later && a->early);
+    assert_int_equal(atomic_load(word_at(a, LATE)), 0);
+    assert_int_equal(atomic_load(word_at(a, DONE)), a->d.n_done);
+    return memory_save(&a->s);
+}
+
+static void check_waits(alone *a, uint32_t word)
+{
+    a->word = word;
+    uint8_t *const want = run_alone(a, false);
+    assert_memory_not_equal(want, a->good, memory_size(&a->s));
+    uint8_t *const got = run_alone(a, true);
+    assert_memory_equal(got, want, memory_size(&a->s));
+    free(want);
+    free(got);
+}
+
+/* What is counted within the kernel: parts of a product that norms wait for, heads of attention that are
+ * read. */
+static uint32_t count_inner(const alone *a, kind k)
+{
+    struct gm_vk_matmul product;
+    memcpy(&product, a->d.push, sizeof product);
+    return k == NORMED ? product.wg_end[0] : a->d.n_held;
+}
+
+static void check_kind(alone *a, kind k)
+{
+    prepare(a, k);
+    assert_int_equal(a->d.n_held > 0, k >= ATTEND);
+    check_waits(a, BEFORE);
+    assert_int_equal(atomic_load(word_at(a, DONE + GM_VK_FLOW_INNER)), count_inner(a, k));
+}
+
+static void test_waits(void **state)
+{
+    (void)state;
+    alone a;
+    alone_open(&a, model_open("q4_0"));
+    for (kind k = 0; k < KINDS; k++)
+        check_kind(&a, k);
+    alone_close(&a);
+}
+
+/* A processor runs as many workgroups at once as it has cores. Norms beside a product are behind all of
+ * its others: only where that is one, and there are two cores, do they wait, too. */
+static void test_narrow(void **state)
+{
+    (void)state;
+    alone a;
+    tiny t;
+    tiny_init(&t,
+              &(tiny_shape){.n_layer = 6, .n_embd = 64, .head_dim = 32, .matrix = GM_QTYPE_Q4_0});
+    alone_open(&a, tiny_open(&t, "narrow.gguf"));
+    for (kind k = 0; k < KINDS; k++)
+        check_kind(&a, k);
+    prepare(&a, NORMED);
+    assert_int_equal(count_inner(&a, NORMED), 1);
+    alone_close(&a);
+    tiny_deinit(&t);
+}
+
+/* The two kernels behind attention ask for nothing until it has what it asked for. */
+static void test_holds(void **state)
+{
+    (void)state;
+    alone a;
+    uint32_t n = 0;
+    alone_open(&a, model_open("q4_0"));
+    for (kind k = 0; k < KINDS; k++) {
+        prepare(&a, k);
+        if (!flow_of(&a.d).hold) continue;
+        check_waits(&a, HOLD);
+        n++;
+    }
+    assert_int_equal(n, 2);
+    alone_close(&a);
+}
+
+/* Nobody comes: the kernel ends all the same, and says so. Where another has said it already, it does
+ * not look four billion times first. */
+static void test_gives_up(void **state)
+{
+    (void)state;
+    alone a;
+    alone_open(&a, model_open("q4_0"));
+    for (uint32_t i = 0; i < 2 * KINDS; i++) {
+        prepare(&a, i / 2);
+        struct gm_vk_flow f = flow_of(&a.d);
+        f.patience = i % 2 ? UINT32_MAX : 10000;
+        memcpy(a.d.push + a.d.flow, &f, sizeof f);
+        memset(a.words.map, 0, WORDS);
+        atomic_store(word_at(&a, BEFORE), f.n_before - 1);
+        atomic_store(word_at(&a, LATE), i % 2);
+        run_list(&a, &(gm_vk_list){.at = &a.d, .n = 1}, false);
+        assert_int_equal(atomic_load(word_at(&a, LATE)), 1);
+    }
+    alone_close(&a);
+}
+
+/* ---- a step that gives up ---------------------------------------------------------------------- */
+
+/* A mock, in the device's table: every product is told to wait for one more than the kernel before ever
+ * counts, and not for long, as if a device had not started the one before. lavapipe does not. */
+static struct {
+    gm_backend *be;
+    struct VolkDeviceTable real;
+    bool is_product;
+    uint32_t n_changed;
+} mock;
+
+static VKAPI_ATTR void VKAPI_CALL fake_CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint at,
+                                                       VkPipeline pipeline)
+{
+    const gm_vk_pipes *const pipes = &mock.be->pipes;
+    mock.is_product = false;
+    for (uint32_t i = 0; i < pipes->n; i++)
+        mock.is_product = mock.is_product || (pipes->at[i].pipeline == pipeline &&
+                                              strcmp(pipes->at[i].shader->pipeline, "matmul") == 0);
+    mock.real.vkCmdBindPipeline(c, at, pipeline);
+}
+
+static VKAPI_ATTR void VKAPI_CALL fake_CmdPushConstants(VkCommandBuffer c, VkPipelineLayout l,
+                                                        VkShaderStageFlags stages, uint32_t off,
+                                                        uint32_t size, const void *data)
+{
+    struct gm_vk_matmul push;
+    if (mock.is_product) {
+        assert_int_equal(size, sizeof push);
+        memcpy(&push, data, sizeof push);
+        mock.n_changed += push.flow.before != 0;
+        push.flow.n_before++;
+        push.flow.patience = 10000;
+        data = &push;
+    }
+    mock.real.vkCmdPushConstants(c, l, stages, off, size, data);
+}
+
+static void mock_begin(gm_backend *be)
+{
+    mock.be = be;
+    mock.real = be->dev.vk;
+    mock.n_changed = 0;
+    be->dev.vk.vkCmdBindPipeline = fake_CmdBindPipeline;
+    be->dev.vk.vkCmdPushConstants = fake_CmdPushConstants;
+}
+
+static bool is_chosen(const gm_backend *be, const char *way)
+{
+    const gm_vk_choice *const known = gm_vk_choices_find(&be->choices, GM_VK_FLOW);
+    return known && strcmp(known->way, way) == 0;
+}
+
+/* The device counts as lost, and whoever lowers afterwards, or opens it again, has barriers, which are
+ * right though the driver is still as it was. */
+static void test_late(void **state)
+{
+    (void)state;
+    char dir[300], path[400];
+    scene s;
+    gm_result r;
+    gm_err err = {0};
+    snprintf(dir, sizeof dir, "%s.dir", tiny_path("late"));
+    assert_int_equal(mkdir(dir, 0700), 0);
+    const gm_backend_cfg cfg = {.dir = dir};
+    scene_open(&s, model_open("q4_0"), &cfg);
+    const size_t size = gm_vocab_len(s.model->vocab) * sizeof(float);
+    float *const want = malloc(size);
+    lower(&s);
+    assert_int_equal(run(&s, 0, &r, &err), GM_OK);
+    memcpy(want, r.out[0].logits, size);
+    ops->drop(s.ex);
+
+    choose(s.be, GM_VK_FLOW_ON);
+    mock_begin(s.be);
+    lower(&s);
+    assert_true(s.ex->flows && mock.n_changed > 0);
+    assert_int_equal(run(&s, 0, &r, &err), GM_E_LOST);
+    assert_non_null(strstr(err.msg, "a kernel waited too long for the one before it"));
+    assert_int_equal(r.n_out, 0);
+    assert_true(is_chosen(s.be, GM_VK_FLOW_OFF));
+    const size_t n_barriers = s.ex->n_barriers;
+    ops->drop(s.ex);
+    lower(&s);
+    assert_true(!s.ex->flows && s.ex->n_barriers > n_barriers);
+    assert_int_equal(run(&s, 0, &r, &err), GM_OK);
+    assert_memory_equal(r.out[0].logits, want, size);
+    snprintf(path, sizeof path, "%s/%s.pipelines", dir, s.be->kept.id);
+    device_close(&s);
+
+    device_open(&s, &cfg);
+    assert_true(is_chosen(s.be, GM_VK_FLOW_OFF));
+    gm_vk_choices_forget(s.be);
+    scene_close(&s);
+    unlink(path);
+    assert_int_equal(rmdir(dir), 0);
+    free(want);
+}
+
+/* What a slice has from a step that was late is not held against the next: who waits no longer than he
+ * should is right. */
+static void test_late_once(void **state)
+{
+    (void)state;
+    scene s;
+    gm_result r;
+    gm_err err = {0};
+    gm_exec *late = NULL;
+    scene_open(&s, model_open("q4_0"), &(gm_backend_cfg){0});
+    choose(s.be, GM_VK_FLOW_ON);
+    lower(&s);
+    late = s.ex;
+    mock_begin(s.be);
+    lower(&s);
+    s.be->dev.vk = mock.real;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(run(&s, 0, &r, &err), GM_E_LOST);
+    ops->drop(s.ex);
+    s.ex = late;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(run(&s, i, &r, &err), GM_OK);
+    scene_close(&s);
+}
+
+/* ---- whole answers ----------------------------------------------------------------------------- */
+
+/* The same answer by barriers and by kernels that wait, each in a slot of its own and in both slices in
+ * turn: every token, log-probability and logit is the same. The model is closed. */
+static void check_answer(gm_model *m, uint32_t n)
+{
+    const size_t size = gm_vocab_len(m->vocab) * sizeof(float);
+    float *const logits = malloc(2 * size);
+    gm_result_out out[2];
+    gm_vk_list list = {0};
+    gm_err err = {0};
+    gm_result r;
+    scene s[2];
+    scene_open(&s[0], m, &(gm_backend_cfg){0});
+    lower(&s[0]);
+    s[1] = s[0];
+    choose(s[1].be, GM_VK_FLOW_ON);
+    lower(&s[1]);
+    assert_true(s[1].ex->flows && !s[0].ex->flows);
+    assert_true(s[1].ex->n_barriers <= s[0].ex->n_barriers);
+    assert_int_equal(gm_vk_list_plan(s[1].ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
+    gm_vk_list_deinit(&list);
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        const uint32_t pos = i / 2, which = (pos + i) % 2;
+        if (run_in(&s[which], which, pos, &r, &err) != GM_OK) fail_msg("%u: %s", pos, err.msg);
+        out[which] = r.out[0];
+        memcpy(logits + which * size / sizeof(float), r.out[0].logits, size);
+        if (i % 2 == 0) continue;
+        assert_int_equal(out[0].token, out[1].token);
+        assert_memory_equal(&out[0].logprob, &out[1].logprob, sizeof(float));
+        assert_memory_equal(logits, logits + size / sizeof(float), size);
+        assert_true(fabsf(logits[0]) < 1e3f); /* a number */
+    }
+    free(logits);
+    ops->drop(s[1].ex);
+    scene_close(&s[0]);
+}
+
+/* Past a page and past a split, in caches of every type; other weights for a few steps. */
+static void test_answers(void **state)
+{
+    (void)state;
+    static const gm_qtype caches[] = {GM_QTYPE_F32, GM_QTYPE_F16, GM_QTYPE_Q8_0};
+    static const char *const types[] = {"q8_0", "q4_k", "q6_k", "f16"};
+    for (size_t i = 0; i < 3; i++) {
+        kv_type = caches[i];
+        check_answer(model_open("q4_0"), LAST_POS + 4);
+    }
+    kv_type = GM_QTYPE_F16;
+    for (size_t i = 0; i < 4; i++)
+        check_answer(model_open(types[i]), 4);
+}
+
+static void retype(tiny *t, const char *name, gm_qtype type)
+{
+    const gm_tensor *const w = tiny_tensor(t, name);
+    const uint64_t rows = gm_tensor_rows(w), cols = gm_tensor_cols(w);
+    tiny_drop_tensor(t, name);
+    tiny_add_tensor(t, name, type, rows, cols);
+}
+
+/* Where types differ, siblings are several kernels and floats know nothing of waiting: only some of a
+ * layer wait then, and others have barriers between them. */
+static void test_mixed(void **state)
+{
+    (void)state;
+    tiny t;
+    tiny_init(&t, &(tiny_shape){.n_layer = 6,
+                                .n_embd = 256,
+                                .n_ffn = 512,
+                                .head_dim = 64,
+                                .matrix = GM_QTYPE_Q4_0,
+                                .embed = GM_QTYPE_Q8_0});
+    retype(&t, "blk.0.attn_v.weight", GM_QTYPE_Q6_K);
+    retype(&t, "blk.1.attn_v.weight", GM_QTYPE_Q6_K);
+    retype(&t, "blk.2.attn_q.weight", GM_QTYPE_F16);
+    retype(&t, "blk.3.attn_v.weight", GM_QTYPE_F16);
+    retype(&t, "blk.4.ffn_up.weight", GM_QTYPE_Q8_0);
+    retype(&t, "blk.5.attn_output.weight", GM_QTYPE_F16);
+    check_answer(tiny_open(&t, "mixed.gguf"), LAST_POS + 4);
+    tiny_deinit(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waits),   cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_holds),   cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_late),    cmocka_unit_test(test_late_once),
+        cmocka_unit_test(test_answers), cmocka_unit_test(test_mixed),
+    };
+    return cmocka_run_group_tests_name("t_vk_flow", tests, tiny_setup, tiny_teardown);
+}
