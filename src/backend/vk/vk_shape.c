@@ -30,6 +30,9 @@ static const shape plain[] = {
     {8, 9, 256, 2, 4, 2, 1}, {16, 9, 256, 4, 4, 4, 1}, {UINT32_MAX, 9, 512, 4, 4, 8, 1},
 };
 
+/* Of kernels that wait for each other. */
+static const shape waiting[] = {{1, 9, 128, 1, 1, 1, 8}, {UINT32_MAX, 9, 128, 1, 2, 1, 4}};
+
 /* The last workgroup does the norms: it has lanes enough to hold a row. */
 static const shape normed[] = {
     {1, 9, 512, 1, 1, 1, 8},
@@ -56,7 +59,10 @@ static uint32_t words_of(const gm_vk_product *p, const shape *s)
 
 static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
 {
-    const shape *s = p->after == GM_VK_AFTER_GELU ? gated : p->after ? normed : plain;
+    const shape *s = p->after == GM_VK_AFTER_GELU ? gated
+                     : p->after                   ? normed
+                     : p->flows                   ? waiting
+                                                  : plain;
     while (p->columns > s->columns && p->words <= s[1].words)
         s++;
     shape found = *s;

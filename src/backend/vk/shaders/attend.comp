@@ -234,6 +234,8 @@ Run run_at(uint first_row, uint begin, uint n)
     return run;
 }
 
+#define FEW 64 // workgroups
+
 // One split of the row, or all of them where this workgroup is the last of its splits; false else.
 bool attend_split(uint i, uint mine)
 {
@@ -246,7 +248,8 @@ bool attend_split(uint i, uint mine)
     // k and v are of the workgroup that has the row's cell among others, or that is nearest to it.
     const uint split_of = max(pos / GM_VK_SPLIT, s_first) - s_first;
     const bool stores = mine == min(split_of, n_splits - 1);
-    bool rehearses = flow_rehearses(p.flow);
+    // Of many workgroups several share a multiprocessor, and would keep each other from it.
+    bool rehearses = gl_NumWorkGroups.x * gl_NumWorkGroups.y <= FEW && flow_rehearses(p.flow);
     [[dont_unroll]] while (true) {
         if (TURN == 1 && FLOW == 0) heads_put(p.head_dim);
         fetch_part(s, pos);
