@@ -214,8 +214,7 @@ double gm_model_step_size(const gm_model *m, const char *kv_type, uint32_t depth
 double gm_model_prompt_ops(const gm_model *m, uint32_t n);
 
 /* One measurement: a prompt of `prompt` tokens read at once, or, where that is 0, `decode` tokens
- * for each of `batch` sequences; every sequence is `depth` tokens deep when it begins. Repetitions
- * of a prompt begin anew; those of a decode go on where the last one ended. */
+ * for each of `batch` sequences; every sequence is `depth` tokens deep when a repetition begins. */
 typedef struct gm_bench_opts {
     uint32_t size;
     uint32_t prompt, decode, depth, batch;

@@ -234,8 +234,10 @@ gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p
                       gm_exec **out, gm_err *err);
 void gm_vk_drop(gm_exec *ex);
 gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
-/* Whether its kernels could wait for each other, instead of barriers. */
+/* Whether its kernels could wait for each other, instead of barriers; and whether one of the step that
+ * was last in a slice has waited too long (GM_E_LOST): they do not from then on. */
 bool gm_vk_can_flow(const gm_exec *ex);
+gm_status gm_vk_check_late(const gm_exec *ex, uint32_t slice, gm_err *err);
 /* Counters for kernels of the list that wait for each other; answers how many. */
 uint32_t gm_vk_list_flow(const gm_exec *ex, uint32_t slice, gm_vk_list *list);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/vk/vk.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 
@@ -23,9 +24,42 @@ const gm_vk_choice *gm_vk_choices_find(const gm_vk_choices *c, const char *what)
     return NULL;
 }
 
-bool gm_vk_choices_flow(const gm_vk_choices *c)
+uint64_t gm_vk_plan_hash(const gm_plan *p, uint64_t seed)
 {
-    const gm_vk_choice *const known = gm_vk_choices_find(c, GM_VK_FLOW);
+    uint64_t hash = seed;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const gm_op *const op = &p->ops[i];
+        for (uint32_t k = 0; k < gm_op_products(op); k++) {
+            const gm_tensor *const w = &p->weights.at[op->weight[k]];
+            const uint64_t shape[] = {op->kind, w->type->id, gm_tensor_rows(w), gm_tensor_cols(w),
+                                      op->num.act[k]};
+            hash = gm_hash(shape, sizeof shape, hash);
+        }
+    }
+    return hash;
+}
+
+#define OF_PLAN GM_VK_FLOW ", plan "
+
+void gm_vk_flow_name(const gm_plan *p, char name[GM_VK_NAME])
+{
+    snprintf(name, GM_VK_NAME, OF_PLAN "%016" PRIx64, gm_vk_plan_hash(p, 0));
+}
+
+static bool is_flow_name(const char *name)
+{
+    const size_t len = sizeof OF_PLAN - 1;
+    if (strcmp(name, GM_VK_FLOW) == 0) return true;
+    return strncmp(name, OF_PLAN, len) == 0 && strlen(name + len) == 16 &&
+           strspn(name + len, "0123456789abcdef") == 16;
+}
+
+bool gm_vk_choices_flow(const gm_vk_choices *c, const gm_plan *p)
+{
+    char name[GM_VK_NAME];
+    gm_vk_flow_name(p, name);
+    const gm_vk_choice *known = gm_vk_choices_find(c, name);
+    if (!known) known = gm_vk_choices_find(c, GM_VK_FLOW);
     return known && strcmp(known->way, GM_VK_FLOW_ON) == 0;
 }
 
@@ -136,7 +170,7 @@ static gm_status take_choice(gm_backend *be, const char *at, const char *end, gm
                        "is \"%.*s\", expected a product, a tab and a kernel, as gemmule tune "
                        "--show has them",
                        (int)(end - at > 40 ? 40 : end - at), at);
-    if (strcmp(one.what, GM_VK_FLOW) == 0) {
+    if (is_flow_name(one.what)) {
         if (strcmp(one.way, GM_VK_FLOW_ON) != 0 && strcmp(one.way, GM_VK_FLOW_OFF) != 0)
             return gm_fail(err, GM_E_FORMAT, 0, "says that %s \"%.40s\", expected \"%s\" or \"%s\"",
                            GM_VK_FLOW, one.way, GM_VK_FLOW_ON, GM_VK_FLOW_OFF);

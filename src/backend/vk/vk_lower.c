@@ -4,8 +4,8 @@
  * contents; what does is read from the step by the kernels, or is a grid that the step brings.
  *
  * A layer of Gemma 3 is five dispatches where a step has one row: qkv; rope, store and attention; out
- * and norms; gate and up; down and norms. With more rows rope is a kernel of its own, with still more
- * the norms are. */
+ * and norms; gate and up; down and norms, which are a kernel of their own where kernels wait for each
+ * other. With more rows rope is one, with still more the norms are. */
 
 #include <math.h>
 #include <stddef.h>

@@ -117,7 +117,9 @@ struct gm_vk_norm {
 
 /* What a product does with its results; a constant of its pipelines. */
 #define GM_VK_AFTER_GELU 1 /* gelu(gate) * up                                              */
-#define GM_VK_AFTER_NORM 2 /* the last workgroup does `norms` with one matrix' results as y */
+#define GM_VK_AFTER_NORM \
+    2 /* `norms` with one matrix' results as y, by the last workgroup, or by
+                            * some behind those of the product where kernels wait (wg_end[0]) */
 struct gm_vk_matmul {
     GM_ADDR head;
     GM_ADDR x, meta; /* int8 and its scales, or float32 and 0; float16 as gm_vk_halves'  */

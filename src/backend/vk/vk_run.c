@@ -169,7 +169,7 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
     GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->turns, GM_VK_TURNS_SIZE, GM_VK_STEP, "turns", err));
     GM_TRY(gm_vk_values_place(ex, err));
-    ex->flows = gm_vk_can_flow(ex) && gm_vk_choices_flow(&ex->be->choices);
+    ex->flows = gm_vk_can_flow(ex) && gm_vk_choices_flow(&ex->be->choices, ex->plan);
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, i, err));
         GM_TRY(record_slice(ex, i, err));
@@ -231,6 +231,8 @@ static gm_status check_step(const gm_exec *ex, const gm_step *s, gm_err *err)
 {
     const gm_kvmem *const kv = ex->kv;
     GM_TRY(gm_step_check(s, ex->bucket.rows, ex->bucket.outs, err));
+    if (ex->flows && !s->n_rows) /* attention, which others wait for, would have no workgroup */
+        return gm_fail(err, GM_E_ARG, 0, "step: no rows");
     if (s->n_masks > ex->max_masks)
         return gm_fail(err, GM_E_ARG, 0, "step: %" PRIu32 " masks are too many", s->n_masks);
     if (kv && (s->n_edits > kv->n_edits || s->n_counts > kv->n_counts ||
@@ -475,13 +477,16 @@ static gm_status finish(gm_exec *ex, gm_vk_slice *s, gm_err *err)
 /* A kernel that gave up waiting has computed nothing of use: the device counts as lost, and whoever
  * opens it again finds that its kernels do not wait for each other; unless somebody's own file says that
  * they do. */
-static gm_status check_late(gm_backend *be, const gm_vk_slice *slice, gm_err *err)
+gm_status gm_vk_check_late(const gm_exec *ex, uint32_t slice, gm_err *err)
 {
+    gm_backend *const be = ex->be;
+    gm_vk_choice off = {.way = GM_VK_FLOW_OFF};
     uint32_t late;
-    memcpy(&late, slice->result.map, sizeof late);
+    memcpy(&late, ex->slice[slice].result.map, sizeof late);
     if (!late) return GM_OK;
-    gm_vk_choices_put(&be->choices, &(gm_vk_choice){.what = GM_VK_FLOW, .way = GM_VK_FLOW_OFF},
-                      NULL);
+    memset(ex->slice[slice].result.map, 0, sizeof late);
+    gm_vk_flow_name(ex->plan, off.what);
+    gm_vk_choices_put(&be->choices, &off, NULL);
     if (!be->choices.given) gm_vk_choices_write(be);
     return gm_fail(err, GM_E_LOST, 0, "vulkan: a kernel waited too long for the one before it");
 }
@@ -496,7 +501,7 @@ gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err)
     gm_vk_slice *const slice = &ex->slice[which];
     be->n_waited++;
     GM_TRY(finish(ex, slice, err));
-    GM_TRY(check_late(be, slice, err));
+    GM_TRY(gm_vk_check_late(ex, which, err));
     for (uint32_t i = 0; i < slice->asked->n_outs; i++)
         read_out(ex, slice, i);
     *r = (gm_result){.n_out = slice->asked->n_outs, .out = ex->out};

@@ -268,6 +268,7 @@ static gm_status run_whole(gm_exec *ex, gm_vk_timed *timed, uint32_t n, pass *p,
     p->warm_s = 0;
     for (uint32_t i = 0; i < n * ROUNDS; i++) {
         GM_TRY(gm_vk_timed_run(&timed[i % n], ex, err));
+        GM_TRY(gm_vk_check_late(ex, 0, err));
         us[i % n] = fmin(us[i % n], gm_vk_timed_us(&timed[i % n], ex, 0));
     }
     return tell_done(p, 0, err);
@@ -439,9 +440,11 @@ static gm_status choose(gm_backend *be, const gm_tune_model *m, gm_bucket bucket
     return put_choices(be, t, err);
 }
 
-static gm_status put_flow(gm_backend *be, bool on, const double us[2], gm_err *err)
+static gm_status put_flow(gm_backend *be, const gm_plan *plan, bool on, const double us[2],
+                          gm_err *err)
 {
-    gm_vk_choice one = {.what = GM_VK_FLOW, .us = us[on], .usual_us = us[0]};
+    gm_vk_choice one = {.us = us[on], .usual_us = us[0]};
+    gm_vk_flow_name(plan, one.what);
     snprintf(one.way, sizeof one.way, "%s", on ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF);
     return gm_vk_choices_put(&be->choices, &one, err);
 }
@@ -484,7 +487,7 @@ static gm_status try_flow(gm_backend *be, const gm_tune_model *m, gm_bucket buck
     gm_exec *both[2] = {*ex, NULL};
     double us[2] = {(double)INFINITY, (double)INFINITY};
     gm_err why = {0};
-    GM_TRY(put_flow(be, true, us, err));
+    GM_TRY(put_flow(be, m->plan, true, us, err));
     gm_status status = gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &both[1], &why);
     if (status == GM_OK) status = compare_flow(both, usual, p, us, &why);
     if (status == GM_E_CANCEL) gm_fail(err, status, 0, "%s", why.msg);
@@ -496,15 +499,27 @@ static gm_status try_flow(gm_backend *be, const gm_tune_model *m, gm_bucket buck
         gm_note_tell(&p->how->note, "%s: %s: not used", be->dev.props.deviceName, why.msg);
         us[1] = us[0] = 0;
     }
-    GM_TRY(put_flow(be, on, us, err));
+    GM_TRY(put_flow(be, m->plan, on, us, err));
     return status == GM_OK ? tell_flow(p, us, on, err) : GM_OK;
+}
+
+/* What was not seen to be right is not kept, but that a kernel was late is; and what was known before
+ * stays where nothing was tried. */
+static void restore_flow(gm_backend *be, const char *name, const gm_vk_choice *before,
+                         gm_status status)
+{
+    if (status != GM_OK && status != GM_E_LOST) gm_vk_choices_remove(&be->choices, name);
+    if (before->what[0] && !gm_vk_choices_find(&be->choices, name))
+        gm_vk_choices_put(&be->choices, before, NULL);
 }
 
 static gm_status try_size(gm_backend *be, const gm_tune_model *m, gm_bucket bucket, pass *p,
                           gm_err *err)
 {
     const uint32_t end = p->done + PIECES;
-    const gm_vk_choice *const known = gm_vk_choices_find(&be->choices, GM_VK_FLOW);
+    char flow[GM_VK_NAME];
+    gm_vk_flow_name(m->plan, flow);
+    const gm_vk_choice *const known = gm_vk_choices_find(&be->choices, flow);
     const gm_vk_choice before = known ? *known : (gm_vk_choice){0};
     const bool asks_flow = bucket.rows == 1 && (p->how->again || !known);
     trial *t = NULL;
@@ -514,9 +529,11 @@ static gm_status try_size(gm_backend *be, const gm_tune_model *m, gm_bucket buck
     GM_TRY(gm_mem_alloc(&t, 1, sizeof *t, "trials", err));
     t->again = p->how->again;
     t->max_ways = p->how->max_ways ? p->how->max_ways : GM_VK_TRIES;
-    if (asks_flow) gm_vk_choices_remove(&be->choices, GM_VK_FLOW);
+    if (asks_flow) gm_vk_choices_remove(&be->choices, flow);
     GM_TRY_DONE(gm_vk_lower(be, m->w, m->kv, m->plan, bucket, &ex, err));
-    GM_TRY_DONE(hash_logits(ex, &usual, err));
+    do /* lists that are timed as a whole take the step of the first slice */
+        GM_TRY_DONE(hash_logits(ex, &usual, err));
+    while (ex->flows && usual && (be->n_run - 1) % GM_TICKETS != 0);
     GM_TRY_DONE(tell_done(p, 1, err));
     if (asks_flow && gm_vk_can_flow(ex) && m->plan->outputs[GM_OUT_LOGITS])
         GM_TRY_DONE(try_flow(be, m, bucket, usual, p, &ex, err));
@@ -530,10 +547,7 @@ static gm_status try_size(gm_backend *be, const gm_tune_model *m, gm_bucket buck
     GM_TRY_DONE(tell_rows(t, p->how, err));
     GM_TRY_DONE(tell_done(p, end - p->done, err));
 done:
-    if (status != GM_OK && asks_flow) { /* what was not seen to be right is not kept */
-        gm_vk_choices_remove(&be->choices, GM_VK_FLOW);
-        if (before.what[0]) gm_vk_choices_put(&be->choices, &before, NULL);
-    }
+    if (asks_flow) restore_flow(be, flow, &before, status);
     gm_vk_drop(ex);
     gm_mem_free(t);
     return status;
@@ -545,20 +559,11 @@ static gm_bucket bucket_of(const gm_tune_model *m, uint32_t rows)
 }
 
 /* All products of a plan in all sizes of steps: a name that is kept once every one of them was tried,
- * so that the next start need not look. */
+ * so that the next start need not look. An engine of one sequence has kernels of its own. */
 static void name_all(const gm_tune_model *m, uint32_t n_sizes, char name[GM_VK_NAME])
 {
-    const uint32_t known[] = {n_sizes, GM_VK_TRIES};
-    uint64_t hash = gm_hash(known, sizeof known, 0);
-    for (size_t i = 0; i < m->plan->n_ops; i++) {
-        const gm_op *const op = &m->plan->ops[i];
-        for (uint32_t k = 0; k < gm_op_products(op); k++) {
-            const gm_tensor *const w = &m->plan->weights.at[op->weight[k]];
-            const uint64_t shape[] = {op->kind, w->type->id, gm_tensor_rows(w), gm_tensor_cols(w),
-                                      op->num.act[k]};
-            hash = gm_hash(shape, sizeof shape, hash);
-        }
-    }
+    const uint32_t known[] = {n_sizes, GM_VK_TRIES, m->kv && m->kv->slots.desc.n_slots == 1};
+    const uint64_t hash = gm_vk_plan_hash(m->plan, gm_hash(known, sizeof known, 0));
     uint32_t outs = 1; /* as gm_vk_product_name has them */
     while (outs < m->most.outs)
         outs *= 2;

@@ -24,11 +24,14 @@ typedef struct gm_vk_choices {
     uint32_t pass; /* that puts choices now */
     bool given;    /* they are from somebody's own file */
 } gm_vk_choices;
-/* How kernels of one row follow each other (inc/flow.glsl) is a choice like others. */
+/* How kernels of one row follow each other (inc/flow.glsl) is a choice like others, of a plan by its
+ * name, or of all whose name is not there. */
 #define GM_VK_FLOW     "kernels of one row"
 #define GM_VK_FLOW_ON  "wait for each other"
 #define GM_VK_FLOW_OFF "barriers"
-bool gm_vk_choices_flow(const gm_vk_choices *c);
+void gm_vk_flow_name(const gm_plan *p, char name[GM_VK_NAME]);
+bool gm_vk_choices_flow(const gm_vk_choices *c, const gm_plan *p);
+uint64_t gm_vk_plan_hash(const gm_plan *p, uint64_t seed); /* of its products */
 void gm_vk_choices_read(gm_backend *be);
 /* The same lines from somebody's own file. One that is no line, or names what this device does not
  * have, is refused (GM_E_FORMAT). */

@@ -1,9 +1,10 @@
 #version 460
 /* SPDX-License-Identifier: MIT */
-// Norms of rows, a workgroup a row: x = x + norm(y) (NORM_ADD), then h = norm(x) (NORM_NEXT), which
-// is what stands between two products of Gemma 3. A lane keeps its values in registers from the
-// first pass to the last; h is written as float32, as int8, or as both. With few rows the product
-// before does the same by itself (inc/tail.glsl).
+// Norms of rows: x = x + norm(y) (NORM_ADD), then h = norm(x) (NORM_NEXT), which is what stands
+// between two products of Gemma 3. A row is a workgroup's, or, where kernels wait for each other,
+// that of several, each of which writes a part. A lane keeps its values in registers from the first
+// pass to the last; h is written as float32, as int8, or as both. With few rows the product before
+// does the same by itself (inc/tail.glsl).
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"

@@ -126,11 +126,12 @@ static int note_row(void *ctx, const gm_tune_row *row)
     return 0;
 }
 
-static void choose_flow(gm_backend *be, bool on)
+static void choose_flow(const device *d, bool on)
 {
-    gm_vk_choice one = {.what = GM_VK_FLOW};
+    gm_vk_choice one = {0};
+    gm_vk_flow_name(d->loaded.plan, one.what);
     snprintf(one.way, sizeof one.way, "%s", on ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF);
-    assert_int_equal(gm_vk_choices_put(&be->choices, &one, NULL), GM_OK);
+    assert_int_equal(gm_vk_choices_put(&d->be->choices, &one, NULL), GM_OK);
 }
 
 static uint32_t count_waiting(const notes *n)
@@ -152,7 +153,7 @@ static void check_bits(const gm_model *m, bool flow, const float *want, float *g
     gm_err err = {0};
     uint32_t most = 0;
     device_open(&d, m, &(gm_backend_cfg){0});
-    choose_flow(d.be, flow);
+    choose_flow(&d, flow);
     const gm_tune_how how = {.seconds = 1e9, .max_ways = 5, .row = note_row, .ctx = n};
     if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
     assert_true(n->n >= 9); /* five products of one row, and of more; some share a name */
@@ -163,7 +164,7 @@ static void check_bits(const gm_model *m, bool flow, const float *want, float *g
             const gm_vk_choice *const one = &n->at[k][i < n->n_ways[k] ? i : 0];
             assert_int_equal(gm_vk_choices_put(&d.be->choices, one, NULL), GM_OK);
         }
-        assert_int_equal(gm_vk_choices_flow(&d.be->choices), flow);
+        assert_int_equal(gm_vk_choices_flow(&d.be->choices, d.loaded.plan), flow);
         for (uint32_t k = 0; k < 2; k++) {
             run(&d, sizes[k], got, n_vocab);
             assert_memory_equal(got, want + k * n_vocab, n_vocab * sizeof *got);
@@ -189,7 +190,7 @@ static void check_flow_row(const gm_model *m)
     assert_string_equal(n->at[0][0].what, GM_VK_FLOW);
     assert_string_equal(n->at[0][0].way, GM_VK_FLOW_OFF);
     assert_string_equal(n->at[0][1].way, GM_VK_FLOW_ON);
-    assert_int_equal(gm_vk_choices_flow(&d.be->choices), n->chosen);
+    assert_int_equal(gm_vk_choices_flow(&d.be->choices, d.loaded.plan), n->chosen);
     device_close(&d);
     free(n);
 }
@@ -314,7 +315,8 @@ static uint32_t count_changed(const gm_vk_choices *c)
 {
     uint32_t n = 0;
     for (size_t i = 0; i < c->n; i++)
-        n += strcmp(c->at[i].what, GM_VK_FLOW) != 0 && c->at[i].us < c->at[i].usual_us;
+        n += strncmp(c->at[i].what, GM_VK_FLOW, strlen(GM_VK_FLOW)) != 0 &&
+             c->at[i].us < c->at[i].usual_us;
     return n;
 }
 
@@ -345,7 +347,7 @@ static void check_driver(const gm_model *m, fault f, const char *said)
         fail_msg("\"%s\", expected \"%s\"", note, said ? said : "");
     assert_true(t.n_products >= 4);
     assert_int_equal(t.n_flow, flow);
-    assert_int_equal(gm_vk_choices_flow(&d.be->choices), flow);
+    assert_int_equal(gm_vk_choices_flow(&d.be->choices, d.loaded.plan), flow);
     assert_int_equal(count_changed(&d.be->choices) > 0, f != WRONG);
     run(&d, 1, got, n_vocab);
     assert_memory_equal(got, want, n_vocab * sizeof *got);
@@ -527,6 +529,8 @@ static void test_file(void **state)
          "line 1 says that kernels of one row \"sometimes\", expected \"wait for each other\" or "
          "\"barriers\""},
         {"q4_0 64x64, 1 rows waiting twice\tmatmul:1\n", "line 1 has a product"},
+        {"kernels of one row, plan 0123456789abcde\tbarriers\n", "line 1 has a product"},
+        {"kernels of one row, plan 0123456789abcdefg\tbarriers\n", "line 1 has a product"},
     };
     const char *const path = tiny_path("kernels");
     char line[4 * GM_VK_NAME], usual[GM_VK_NAME], way[GM_VK_NAME];
@@ -539,10 +543,12 @@ static void test_file(void **state)
             fail_msg("%s, expected %s", err.msg, wrong[i].said);
     }
     assert_int_equal(ops->open(&be, &(gm_backend_cfg){.choices = "/nowhere"}, &err), GM_E_IO);
-    for (int on = 0; on < 2; on++) {
-        snprintf(line, sizeof line, "%s\t%s\n", GM_VK_FLOW, on ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF);
+    for (int i = 0; i < 4; i++) { /* of all plans, and of one */
+        const char *const name = i < 2 ? GM_VK_FLOW : GM_VK_FLOW ", plan 0123456789abcdef";
+        const char *const flow = i % 2 ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF;
+        snprintf(line, sizeof line, "%s\t%s\n", name, flow);
         if (open_with(&be, path, line, &err) != GM_OK) fail_msg("%s", err.msg);
-        assert_int_equal(gm_vk_choices_flow(&be->choices), on);
+        assert_string_equal(gm_vk_choices_find(&be->choices, name)->way, flow);
         ops->close(be);
     }
 

@@ -6,8 +6,8 @@
 // groups side by side have the same rows and columns of their own, so that more columns than a lane
 // has sums for read weights from memory once. A lane's sums are folded in halves at the end, so a
 // row's result depends on neither the columns beside it nor the workgroup (quant/dot.h).
-// AFTER_GELU: a group works on R rows of two matrices, gate and up. AFTER_NORM: the last workgroup
-// goes on with the norms that follow (inc/tail.glsl).
+// AFTER_GELU: a group works on R rows of two matrices, gate and up. AFTER_NORM: the norms
+// that follow are done here, too (inc/tail.glsl).
 #include "inc/operands.glsl"
 #include "inc/norms.glsl"
 #include "inc/tail.glsl"
