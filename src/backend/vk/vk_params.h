@@ -115,11 +115,10 @@ struct gm_vk_norm {
     GM_STRUCT(gm_vk_flow) flow; /* with it, each workgroup has a part of the only row */
 };
 
-/* What a product does with its results; a constant of its pipelines. */
-#define GM_VK_AFTER_GELU 1 /* gelu(gate) * up                                              */
-#define GM_VK_AFTER_NORM \
-    2 /* `norms` with one matrix' results as y, by the last workgroup, or by
-                            * some behind those of the product where kernels wait (wg_end[0]) */
+/* What a product does with its results; a constant of its pipelines. Norms have one matrix' results as
+ * y; the last workgroup does them, or some behind the product's where kernels wait (wg_end[0]). */
+#define GM_VK_AFTER_GELU 1 /* gelu(gate) * up */
+#define GM_VK_AFTER_NORM 2 /* `norms`         */
 struct gm_vk_matmul {
     GM_ADDR head;
     GM_ADDR x, meta; /* int8 and its scales, or float32 and 0; float16 as gm_vk_halves'  */
