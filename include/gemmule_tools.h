@@ -238,9 +238,8 @@ typedef struct gm_bench_result {
     uint64_t hash;     /* of the first one's last row of logits, of the first sequence         */
     uint64_t n_steps;  /* of the repetitions                                                   */
     gm_device_counts device; /* what they did on the device, all together; held: at the end */
-    double
-        host_us; /* from when an answer is there to when the next step is handed over, on average */
-    double warm_s; /* seconds that a GPU worked before: an idle one's clock is slow            */
+    double host_us; /* from an answer to the next step handed over, on average              */
+    double warm_s;  /* seconds that a GPU worked before: an idle one's clock is slow            */
     double
         load_gb_s; /* 10^9 bytes of the file brought to a device a second; 0: stay where they are */
     double up_gb_s; /* ... of a plain copy to it; 0: its memory is the host's                 */

@@ -25,13 +25,13 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-#define SUBJECTS    32  /* kinds of products in a plan: Gemma 3 has five of a type      */
-#define EACH        8   /* products of a kind that are run                              */
-#define ROUNDS      5   /* times that each way is run                                   */
-#define WARM_S      1.0 /* work before the first time counts, on a GPU                  */
-#define MARGIN      0.97
-#define FLOWING     48    /* kernels that wait for each other which are timed together */
-#define FLOW_MARGIN 0.997 /* of their time, of which a product is a part           */
+#define SUBJECTS    32    /* kinds of products in a plan: Gemma 3 has five of a type    */
+#define EACH        8     /* products of a kind that are run                            */
+#define ROUNDS      5     /* times that each way is run                                 */
+#define WARM_S      1.0   /* work before the first time counts, on a GPU                */
+#define MARGIN      0.97  /* of the usual way's time that another may take at most      */
+#define FLOWING     48    /* kernels that wait for each other which are timed together  */
+#define FLOW_MARGIN 0.997 /* of their time, of which a product is a part                */
 
 #define ALL_TRIED "-" /* stands where a way does */
 
