@@ -226,6 +226,8 @@ gm_status gm_vk_values_place(gm_exec *ex, gm_err *err);
 gm_status gm_vk_values_size_of(gm_exec *ex, uint64_t *scratch, uint64_t *counters, gm_err *err);
 /* Whether the splits of an attention are workgroups of their own; else one walks them. */
 bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op);
+/* Workgroups of a draw that share a row: by its tokens alone, so that sums do not depend on a step. */
+uint32_t gm_vk_draw_parts(uint32_t n_vocab);
 
 /* vk_lower.c, vk_run.c */
 gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv, gm_bucket most,

@@ -677,17 +677,22 @@ static gm_status lower_draw(lowering *l, const gm_op *op)
         .count_table = kv->counts.addr,
         .bias_table = kv->biases.addr,
         .answers = l->slice->result.addr + ex->answers_off,
+        .parts = ex->parts,
+        .arrived = ex->arrived,
         .n_vocab = kv->slots.desc.n_vocab,
         .max_bias = kv->slots.desc.max_bias,
         .mask_words = ex->mask_words,
+        .n_parts = gm_vk_draw_parts(kv->slots.desc.n_vocab),
     };
     t.spec[0] = 1024;
     touches_value(l, &t, op->in[0], false);
     touches(&t, ex->adjusted, 4, true);
+    touches(&t, ex->parts, 4, true);
+    touches(&t, ex->arrived, 4, true);
     touches(&t, kv->slot_buf.addr, kv->slot_buf.size, true);
     touches(&t, kv->counts.addr, kv->counts.size, true);
     touches(&t, kv->biases.addr, kv->biases.size, false);
-    GM_TRY(bring_grid(l, &t, (gm_vk_grid){.kind = GM_VK_DYN_OUT_X}));
+    GM_TRY(grid_of_rows(l, &t, op->in[0], push.n_parts, 1));
     return put(l, &t, &push, sizeof push);
 }
 

@@ -205,13 +205,16 @@ struct gm_vk_rows {
     GM_U32 plane;
 };
 
+#define GM_VK_DRAW_PART 8192 /* tokens of a row that a workgroup looks at */
 struct gm_vk_draw_params {
     GM_ADDR head, rows, outs, masks;
     GM_ADDR logits, adjusted; /* [outs, n_vocab] */
     GM_ADDR slots, count_table, bias_table;
     GM_ADDR answers;
+    GM_ADDR parts;   /* [outs, n_parts] of 16 bytes: what workgroups leave          */
+    GM_ADDR arrived; /* [outs] workgroups that have finished, 0 between dispatches  */
     GM_U32 n_vocab, max_bias, mask_words;
-    GM_U32 pad;
+    GM_U32 n_parts;
 };
 
 struct gm_vk_places {

@@ -173,8 +173,18 @@ static uint64_t halves_size(const gm_exec *ex, gm_val in)
     return rows >= ex->be->tuning.half_from ? gm_vk_half_size(rows, i->cols) : 0;
 }
 
-/* Scratch of single kernels: partial attention, adjusted logits, the two sides of a mixed gate, the
- * input of a prompt's product. */
+uint32_t gm_vk_draw_parts(uint32_t n_vocab)
+{
+    return (n_vocab + GM_VK_DRAW_PART - 1) / GM_VK_DRAW_PART;
+}
+
+static void at_least(uint64_t *n, uint64_t least)
+{
+    if (*n < least) *n = least;
+}
+
+/* Scratch of single kernels: what parts of attention and of draws leave, adjusted logits, the two
+ * sides of a mixed gate, the input of a prompt's product. */
 static gm_status place_scratch(placer *pl, gm_err *err)
 {
     gm_exec *const ex = pl->ex;
@@ -183,20 +193,22 @@ static gm_status place_scratch(placer *pl, gm_err *err)
     pl->arrived = 4;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
-        const uint64_t rows = ex->bucket.rows;
+        const uint64_t rows = ex->bucket.rows, outs = ex->bucket.outs;
         if (op->kind == GM_OP_ATTEND && ex->kv) {
-            const uint64_t size = parts_size(ex, op), counters = rows * op->attn.n_kv_head * 4;
-            if (gm_vk_splits_attention(ex, op) && size > parts) parts = size;
-            if (counters > pl->arrived) pl->arrived = counters;
+            if (gm_vk_splits_attention(ex, op)) at_least(&parts, parts_size(ex, op));
+            at_least(&pl->arrived, rows * op->attn.n_kv_head * 4);
         }
-        if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU) {
-            const uint64_t size = halves_size(ex, op->in[0]);
-            halves = size > halves ? size : halves;
+        if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU)
+            at_least(&halves, halves_size(ex, op->in[0]));
+        if (op->kind == GM_OP_DRAW) {
+            const uint32_t n_vocab = p->vals[op->in[0]].cols;
+            adjusted = outs * 4 * n_vocab;
+            at_least(&parts, outs * gm_vk_draw_parts(n_vocab) * 16);
+            at_least(&pl->arrived, outs * 4);
         }
-        if (op->kind == GM_OP_DRAW) adjusted = ex->bucket.outs * 4ull * p->vals[op->in[0]].cols;
         if (op->kind == GM_OP_GATE_UP_GELU && !rounds(p, op->out)) {
-            const uint64_t n = p->vals[op->out].rows == GM_ROWS_ALL ? rows : ex->bucket.outs;
-            if (n * p->vals[op->out].cols * 4 > wide) wide = n * p->vals[op->out].cols * 4;
+            const uint64_t n = p->vals[op->out].rows == GM_ROWS_ALL ? rows : outs;
+            at_least(&wide, n * p->vals[op->out].cols * 4);
         }
     }
     GM_TRY(take(pl, parts, &ex->parts, err));
@@ -204,7 +216,7 @@ static gm_status place_scratch(placer *pl, gm_err *err)
     GM_TRY(take(pl, wide, &ex->wide[1], err));
     GM_TRY(take(pl, halves, &ex->halves, err));
     const uint64_t tiles = halves ? ex->be->tuning.half_tiles : 0;
-    if (tiles * 4 > pl->arrived) pl->arrived = tiles * 4;
+    at_least(&pl->arrived, tiles * 4);
     GM_TRY(take(pl, 2 * tiles * GM_VK_HALF_PART, &ex->sums, err));
     return take(pl, adjusted, &ex->adjusted, err);
 }

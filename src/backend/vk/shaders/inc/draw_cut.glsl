@@ -65,7 +65,7 @@ uint count_at(uint key, uint id_last)
         uint id;
         if (key_of(item(i, id)) == key && id <= id_last) n++;
     }
-    return uint(wg_sum(float(n))); // exact: below 2^24
+    return wg_sum_uint(n);
 }
 
 // The id of the n-th token that has just this key.
@@ -119,6 +119,11 @@ uint64_t total_weight(uint key, uint ties, float first)
     barrier();
     return (uint64_t(high_of[0]) << 12) + low_of[0] +
            (ties == 0 ? 0 : uint64_t(ties) * weight_of(key_value(key), first));
+}
+
+bool cuts()
+{
+    return (slot.top_k != 0 && slot.top_k < p.n_vocab) || slot.top_p < TOP_P_OFF;
 }
 
 // Steps 5 to 7: tokens with a larger key than the answer's x stay, and y of those that have it.
