@@ -30,8 +30,13 @@ static const shape plain[] = {
     {8, 9, 256, 2, 4, 2, 1}, {16, 9, 256, 4, 4, 4, 1}, {UINT32_MAX, 9, 512, 4, 4, 8, 1},
 };
 
-/* Of kernels that wait for each other. */
+/* Of kernels that wait for each other. Down, whose row of activations is 27 KB of shared memory in 27B,
+ * has larger workgroups, so that two of them on each multiprocessor are all there are: an H200 has often no
+ * more than 64 KB of it set up, and a third one would start when the first is done. */
 static const shape waiting[] = {{1, 9, 128, 1, 1, 1, 8}, {UINT32_MAX, 9, 128, 1, 2, 1, 4}};
+static const shape waiting_long[] = {{1, 9, 192, 1, 1, 1, 8}, {UINT32_MAX, 9, 192, 1, 2, 1, 4}};
+#define LONG_ROW 512 /* blocks: 20 KB */
+static const shape waiting_normed[] = {{1, 9, 512, 1, 1, 1, 8}, {UINT32_MAX, 9, 512, 1, 2, 1, 8}};
 
 /* The last workgroup does the norms: it has lanes enough to hold a row. */
 static const shape normed[] = {
@@ -57,17 +62,30 @@ static uint32_t words_of(const gm_vk_product *p, const shape *s)
     return s->rounds * s->rows * (p->after == GM_VK_AFTER_GELU ? 2 : 1) * p->words;
 }
 
+/* Rounds on their way that divide those of a row, if some do that are more than half as many: what is
+ * left over is computed for nothing. */
+static uint32_t even_rounds(const gm_vk_product *p, uint32_t most)
+{
+    for (uint32_t n = most; 2 * n > most; n--) {
+        if (p->n_blocks % (8 * n) == 0) return n;
+    }
+    return most;
+}
+
 static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
 {
+    const bool is_long = p->n_blocks > LONG_ROW;
     const shape *s = p->after == GM_VK_AFTER_GELU ? gated
-                     : p->after                   ? normed
-                     : p->flows                   ? waiting
-                                                  : plain;
+                     : p->after                   ? p->flows ? waiting_normed : normed
+                     : !p->flows                  ? plain
+                     : is_long                    ? waiting_long
+                                                  : waiting;
     while (p->columns > s->columns && p->words <= s[1].words)
         s++;
     shape found = *s;
     while (found.rounds > 1 && words_of(p, &found) > t->words_under_way)
         found.rounds /= 2;
+    if (p->flows) found.rounds = even_rounds(p, found.rounds);
     return found;
 }
 
@@ -98,6 +116,7 @@ static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
     spec[GM_VK_MM_NORM] = p->n_normed ? (p->n_normed + 4 * s->lanes - 1) / (4 * s->lanes) : 1;
     spec[GM_VK_MM_BLOCKS] = all < most ? all : most;
     spec[GM_VK_MM_FLOW] = p->flows;
+    spec[GM_VK_MM_EVEN] = p->n_blocks && p->n_blocks % (8 * s->rounds) == 0;
 }
 
 /* Of matmul_tile.comp: tiles of rows and of columns, and subgroups for each of the four pairs of sums.

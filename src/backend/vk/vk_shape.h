@@ -37,6 +37,7 @@ enum {
     GM_VK_MM_NORM,
     GM_VK_MM_BLOCKS,
     GM_VK_MM_FLOW,
+    GM_VK_MM_EVEN,
 };
 typedef struct gm_vk_product {
     uint32_t columns;  /* of activations, each plane one          */

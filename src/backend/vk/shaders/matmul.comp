@@ -15,21 +15,59 @@
 #include "inc/pieces.glsl"
 #include "inc/product.glsl"
 
-// Adds one block of a row with one column's to a sum: inc/pieces.glsl has the law.
-float add_block(float sum, Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
+// A sum of products as a float: it is counted on top of NUMBER, so that one addition turns it into
+// a float, which is faster than converting it.
+#define NUMBER 0x4b400000 // 1.5 * 2^23
+
+float number(int s)
 {
-    int s[2] = int[2](0, 0);
-    [[unroll]] for (int i = 0; i < 4; i++) {
-        s[0] += dot4(int(w[i]), x0[i]);
-        s[1] += dot4(int(w[i + 4]), x1[i]);
-    }
+    precise const float x = intBitsToFloat(s) - intBitsToFloat(NUMBER);
+    return x;
+}
+
+// Of a block of a column whose codes' sum is of_x: where sums of products begin, which has the
+// codes' zero in it; and what minima are multiplied with.
+int first_sum(int of_x)
+{
+    return NUMBER - ZERO * of_x;
+}
+
+float of_minimum(float dx, int of_x)
+{
+    precise const float y = dx * float(of_x);
+    return y;
+}
+
+// A block of a column has its scale and, where a block of weights is one piece, what follows from
+// the sum of its codes, once for all rows; else the sums of both halves.
+uvec2 column_meta_of(uvec2 meta)
+{
+    if (PIECES == 2) return meta;
+    const int of_x = bitfieldExtract(int(meta.y), 0, 16) + (int(meta.y) >> 16);
+    if (HAS_MIN) return uvec2(meta.x, floatBitsToUint(of_minimum(uintBitsToFloat(meta.x), of_x)));
+    return uvec2(meta.x, uint(first_sum(of_x)));
+}
+
+// Adds one block of a row, its scales and minima and codes, with one column's to a sum:
+// inc/pieces.glsl has the law.
+float add_block(float sum, vec2 d, vec2 m, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
+{
     const float dx = uintBitsToFloat(meta.x);
     const ivec2 of_x = ivec2(bitfieldExtract(int(meta.y), 0, 16), int(meta.y) >> 16);
-    const vec2 d = block_scales(raw), m = block_mins(raw);
+    int s[2], high = 0;
+    [[unroll]] for (uint k = 0; k < PIECES; k++)
+        s[k] = HAS_MIN ? NUMBER : PIECES == 2 ? first_sum(of_x[k]) : int(meta.y);
+    [[unroll]] for (int i = 0; i < 4; i++) {
+        s[0] += dot4(int(w[i]), x0[i]);
+        if (NIBBLES) high += dot4_mixed(x1[i], w[i + 4]);
+        else s[PIECES - 1] += dot4(int(w[i + 4]), x1[i]);
+    }
+    s[0] += high >> 4;
     [[unroll]] for (uint k = 0; k < PIECES; k++) {
-        const int of_piece = PIECES == 2 ? of_x[k] : of_x.x + of_x.y;
-        const int dot = (PIECES == 2 ? s[k] : s[0] + s[1]) - ZERO * of_piece;
-        sum = add_piece(sum, d[k], m[k], dx, float(dot), float(of_piece));
+        precise const float scale = d[k] * dx;
+        sum = fma(scale, number(s[k]), sum);
+        const float y = PIECES == 2 ? of_minimum(dx, of_x[k]) : uintBitsToFloat(meta.y);
+        if (HAS_MIN) sum = fma(-m[k], y, sum);
     }
     return sum;
 }
@@ -37,8 +75,12 @@ float add_block(float sum, Raw raw, uint w[8], ivec4 x0, ivec4 x1, uvec2 meta)
 layout(constant_id = ID_BLOCKS) const uint BLOCKS = 8; // of a column, whole rounds of U
 shared uvec4 low[CG * NC * BLOCKS], high[CG * NC * BLOCKS];
 shared uvec2 column_meta[CG * NC * BLOCKS];
+layout(constant_id = ID_EVEN) const uint EVEN = 0; // rows of weights are whole rounds of U
 Planes matrices[NM];
 Cursor rows; // the same place in each
+// Gate and up have no registers left for them: more than 40, and an H200 holds five workgroups of a
+// multiprocessor where it held six.
+const bool OWN_ADDRESSES = FLOW == 1 && GLU == 0;
 Raw raw[U * NS]; // on their way
 
 // Asks for a round of every row. Past a row's end it is the last one again: a load that may or may
@@ -54,12 +96,15 @@ void fetch(uint u, uint round, uint n_blocks)
 // rounds behind is asked for. Past a row's end weights count 0, and columns have their last block.
 void use(uint u, uint at, uint round, uint n_blocks)
 {
-    const bool inside = round * 8 + lane_of() < n_blocks;
-    Raw come[NS];
+    const bool inside = EVEN == 1 || round * 8 + lane_of() < n_blocks;
+    vec2 d[NS], m[NS];
     uint w[NS][8];
     [[unroll]] for (uint s = 0; s < NS; s++) {
-        come[s] = raw_cut(raw[u * NS + s], rows.shift, inside);
-        block_codes(come[s], w[s]);
+        const Raw come = raw_cut(raw[u * NS + s], rows.shift, inside);
+        d[s] = block_scales(come);
+        m[s] = block_mins(come);
+        if (NIBBLES) block_nibbles(come, w[s]);
+        else block_codes(come, w[s]);
     }
     fetch(u, round + U, n_blocks);
     [[unroll]] for (uint c = 0; c < NC; c++) {
@@ -67,7 +112,7 @@ void use(uint u, uint at, uint round, uint n_blocks)
         const ivec4 x0 = ivec4(low[i]), x1 = ivec4(high[i]);
         const uvec2 meta = column_meta[i];
         [[unroll]] for (uint s = 0; s < NS; s++)
-            acc[s * NC + c] = add_block(acc[s * NC + c], come[s], w[s], x0, x1, meta);
+            acc[s * NC + c] = add_block(acc[s * NC + c], d[s], m[s], w[s], x0, x1, meta);
     }
 }
 
@@ -79,15 +124,9 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
         const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
         const uint col = min(col_first + c / PLANES, n - 1);
         const uint from = col * n_blocks + c % PLANES * p.plane + b;
-        if (FLOW == 1) {
-            low[i] = CU4(p.x).v[from * 2];
-            high[i] = CU4(p.x).v[from * 2 + 1];
-            column_meta[i] = CU2(p.meta).v[from];
-        } else {
-            low[i] = U4(p.x).v[from * 2];
-            high[i] = U4(p.x).v[from * 2 + 1];
-            column_meta[i] = U2(p.meta).v[from];
-        }
+        low[i] = FLOW == 1 ? CU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
+        high[i] = FLOW == 1 ? CU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
+        column_meta[i] = column_meta_of(FLOW == 1 ? CU2(p.meta).v[from] : U2(p.meta).v[from]);
     }
     barrier();
 }
@@ -104,8 +143,11 @@ void main()
     // Rows past the matrix' end lie in its last band.
     const uint row = min(row_first + group_of() / CG * R, (p.n_rows[m] - 1) / R * R);
     rows = cursor_at(n_blocks, row, lane_of());
-    [[unroll]] for (uint k = 0; k < NM; k++)
+    [[unroll]] for (uint k = 0; k < NM; k++) {
         matrices[k] = planes(p.w[m + k], p.n_rows[m], n_blocks);
+        if (OWN_ADDRESSES) matrices[k] = planes_of_lane(matrices[k], rows);
+    }
+    if (OWN_ADDRESSES) rows = cursor_of_lane(rows);
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 

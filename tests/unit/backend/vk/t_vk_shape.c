@@ -28,6 +28,11 @@ static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
     assert_int_equal(s[GM_VK_MM_COLS] % p->planes, 0);
     assert_int_equal(s[GM_VK_MM_BLOCKS] % (8 * s[GM_VK_MM_ROUNDS]), 0);
     assert_true(s[GM_VK_MM_BLOCKS] > 0 || !p->n_blocks);
+    const bool even = p->n_blocks && p->n_blocks % (8 * s[GM_VK_MM_ROUNDS]) == 0;
+    assert_int_equal(s[GM_VK_MM_EVEN], even);
+    /* Who does norms has groups that divide their 64 sums. */
+    const bool normed = p->after == GM_VK_AFTER_NORM && !cut->apart;
+    if (normed) assert_int_equal(64 % (s[GM_VK_MM_LANES] / 8), 0);
     if (gate) assert_int_equal(rows % GM_VK_BLOCK, 0);
     if (gate) assert_int_equal(s[GM_VK_MM_TILE], rows * columns);
     /* The last workgroup of a row of workgroups does the norms: there is one row of them. */

@@ -13,3 +13,13 @@ int dot4(int a, int b)
 {
     return dot4_packed(a, b, 0);
 }
+
+/* Signed bytes with unsigned ones: OpSUDot. */
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
+                  id = 4452)
+int dot4_packed_mixed(int a, uint b, spirv_literal int format);
+
+int dot4_mixed(int a, uint b)
+{
+    return dot4_packed_mixed(a, b, 0);
+}
