@@ -108,6 +108,7 @@ typedef struct gm_vk_grid {
     gm_vk_dyn kind;
     uint32_t x, per;
     uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits, 0: none does */
+    uint32_t most; /* ATTEND: workgroups that share a row's splits, at most; 0: any number   */
 } gm_vk_grid;
 
 #define GM_VK_GRIDS       32

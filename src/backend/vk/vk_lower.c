@@ -637,9 +637,12 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         grid.x *= GM_VK_HALF_SHARES;
         grid.walk = GM_VK_HALF_HEADS / g;
     } else {
-        const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS;
+        /* Where kernels wait, less on its way is fewer registers: an H200 holds two workgroups then. */
+        const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS || flows;
         const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many, flows};
         memcpy(t.spec, spec, sizeof spec);
+        if (ex->bucket.rows == 1 && !walk)
+            grid.most = 1 + (ex->be->tuning.split_wgs - 1) / op->attn.n_kv_head;
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
     }
     if (flows) {

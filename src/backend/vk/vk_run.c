@@ -313,6 +313,7 @@ static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
         } else if (g->kind == GM_VK_DYN_ATTEND) {
             grid[0] = g->x;
             grid[1] = g->walk ? 1 : most_splits(s, g->per);
+            if (g->most && grid[1] > g->most) grid[1] = g->most;
             grid[2] = g->walk ? (s->n_rows + g->walk - 1) / g->walk : s->n_rows;
         }
         put(w, ex->grids_off + 16ull * i, grid, sizeof grid);

@@ -20,6 +20,7 @@ typedef struct gm_vk_tuning {
     uint32_t half_from;          /* rows from which products are of float16: other bits          */
     bool fragments;              /* products of any number of rows are: other bits               */
     bool fragment_mma;           /* ... by cooperative matrices, as lanes hold them              */
+    uint32_t split_wgs;          /* of attention of a single row, that share its splits, at most */
     uint32_t half_tiles;         /* workgroups of these that fill the device, 0: any number does */
 } gm_vk_tuning;
 

@@ -4,8 +4,8 @@
 // position, for all G query heads that share the KV head.
 //
 // A split gives a maximum, a sum and a vector for each head; splits are folded in order. With few
-// rows each split is a workgroup, and the one that finishes last folds them all (WALK 0); with many
-// rows a workgroup walks the splits of T rows, reading a cell once for all that see it (WALK 1).
+// rows workgroups share a row's splits, and the one that finishes last folds them (WALK 0); with
+// many a workgroup walks the splits of T rows, reading a cell once for all that see it (WALK 1).
 // What a row does not see adds nothing, and who adds what follows from a cell's place in its split:
 // both compute the same bits.
 //
@@ -99,7 +99,7 @@ void put(uint t, uint row, bool stores)
 #include "inc/attend_fold.glsl"
 
 // Norms and turns the heads of the step's only row, and stores k and v where told.
-void turn(Part s, uint pos, bool stores)
+void turn(uint pos, bool stores)
 {
     heads_turn(p.t, G + 1, p.head_dim, pos);
     if (!stores) return;
@@ -115,7 +115,6 @@ void turn(Part s, uint pos, bool stores)
         WU1(to).v[scale_at(cell, i / 8, units)] = scale;
         own[which * OWN + n + i / 8] = scale;
     }
-    own_cell = pos - s.base;
     barrier();
 }
 
@@ -148,7 +147,9 @@ Run run_at(uint first_row, uint begin, uint n)
 
 #define FEW 64 // workgroups
 
-// One split of the row, or all of them where this workgroup is the last of its splits; false else.
+// Splits of the row: `mine`, and of each further run of as many as there are workgroups one; or all
+// of them where this workgroup is the last; false else. All that a row has at once would be more
+// workgroups than a device holds, and each has to turn the heads and to be started.
 bool attend_split(uint i, uint mine)
 {
     const uint pos = Rows(p.rows).v[i].pos;
@@ -156,26 +157,35 @@ bool attend_split(uint i, uint mine)
                         Rows(p.rows).v[i].last[p.class_of]);
     const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
     if (mine >= n_splits) return false;
-    const Part s = part_of(run, s_first + mine);
+    const uint shares = min(gl_NumWorkGroups.y, n_splits);
     // k and v are of the workgroup that has the row's cell among others, or that is nearest to it.
-    const uint split_of = max(pos / GM_VK_SPLIT, s_first) - s_first;
-    const bool stores = mine == min(split_of, n_splits - 1);
+    const uint split_of = min(max(pos / GM_VK_SPLIT, s_first) - s_first, n_splits - 1);
+    const bool stores = mine == split_of % shares;
     // Of many workgroups several share a multiprocessor, and would keep each other from it.
     bool rehearses = gl_NumWorkGroups.x * gl_NumWorkGroups.y <= FEW && flow_rehearses(p.flow);
+    bool begins = true;
+    uint k = mine;
     [[dont_unroll]] while (true) {
-        if (TURN == 1 && FLOW == 0) heads_put(p.head_dim);
+        const Part s = part_of(run, s_first + k);
+        if (TURN == 1 && FLOW == 0 && begins) heads_put(p.head_dim);
         fetch_part(s, pos);
-        if (TURN == 1 && FLOW == 1) heads_await(!rehearses);
-        if (TURN == 1) turn(s, pos, stores && !rehearses);
+        if (TURN == 1 && FLOW == 1 && begins) heads_await(!rehearses);
+        if (TURN == 1 && begins) turn(pos, stores && !rehearses);
+        own_cell = stores && !rehearses ? pos - s.base : GM_VK_SPLIT;
         split(run, s);
-        if (FLOW == 0 || !rehearses) break;
-        put(0, i, false);
-        rehearses = false;
+        if (FLOW == 1 && rehearses) {
+            put(0, i, false);
+            rehearses = false;
+            continue;
+        }
+        begins = false;
+        if (n_splits == 1) return true;
+        part_save(part_at(i, k));
+        k += shares;
+        if (k >= n_splits) break;
     }
-    if (n_splits == 1) return true;
-    part_save(part_at(i, mine));
     const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
-    if (!is_last(p.arrived + 4 * counter, n_splits)) return false;
+    if (!is_last(p.arrived + 4 * counter, shares)) return false;
     fold_saved(i, n_splits);
     return true;
 }

@@ -151,6 +151,36 @@ static void test_tiles(void **state)
     end_of("products by tiles", n_cases, n_bad, worst);
 }
 
+/* A row whose workgroups have several splits each, as deep ones have: here three workgroups are all. */
+static gm_status open_for_shares(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
+{
+    const gm_status status = gm_backend_vulkan.open(out, cfg, err);
+    if (status == GM_OK) (*out)->tuning.split_wgs = 3;
+    return status;
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    gm_backend_ops shares = gm_backend_vulkan;
+    uint32_t n_bad = 0, n_cases = 0;
+    double worst = 0;
+    gm_opcase c;
+    if (only && strcmp(only, "shares") != 0) return;
+    shares.open = open_for_shares;
+    ops = &shares;
+    bool layer = false;
+    for (size_t i = 0; gm_opcase_at(i, &c); i++) {
+        const bool first_layer = c.layer && !layer;
+        if (!first_layer && (c.kind != GM_OP_ATTEND || c.rows != 1060)) continue;
+        c.rows = 3 * GM_VK_SPLIT + 9;
+        n_bad += check_case(&c, &worst);
+        n_cases++;
+        layer = layer || c.layer;
+    }
+    end_of("rows with splits shared", n_cases, n_bad, worst);
+}
+
 /* Products of float16 activations by fragments, as a device with such matrices has them: here each matrix
  * is multiplied by hand. They are compared with ref, whose activations are not rounded. */
 static gm_status open_for_fragments(gm_backend **out, const gm_backend_cfg *cfg, gm_err *err)
@@ -248,8 +278,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[i + 1];
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[i + 1], NULL, 10);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_fragments),
-                                       cmocka_unit_test(test_staged)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ops), cmocka_unit_test(test_tiles), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_fragments), cmocka_unit_test(test_staged)};
     return cmocka_run_group_tests_name("t_vk_ops", tests, NULL, NULL);
 }

@@ -47,11 +47,17 @@ float fold_factors(uint from, uint n)
     return m;
 }
 
+// Asks for value d of saved splits from the k-th of the n on.
+void fold_ask(out float x[AT_ONCE], uint from, uint k, uint n, uint d)
+{
+    [[unroll]] for (uint j = 0; j < AT_ONCE; j++)
+        x[j] = CF1(p.parts).v[from + min(k + j, n - 1) * G * (DIM + 2) + 2 * G + d];
+}
+
 // Adds the n splits that were saved for row i in `part`, in order. Factors come first, from the
 // maxima alone, so that a lane may have many splits' values on their way.
 void fold_saved(uint i, uint n)
 {
-    const uint size = G * (DIM + 2);
     if (gl_LocalInvocationIndex < G) {
         whole_max[gl_LocalInvocationIndex] = NEGATIVE_INF;
         whole_sum[gl_LocalInvocationIndex] = 0;
@@ -61,14 +67,16 @@ void fold_saved(uint i, uint n)
     barrier();
     [[dont_unroll]] for (uint first = 0; first < n; first += SAVED) {
         const uint here = min(SAVED, n - first), from = part_at(i, first);
+        float x[AT_ONCE]; // a lane's first values are on their way while factors are found
+        fold_ask(x, from, 0, here, min(gl_LocalInvocationIndex, G * DIM - 1));
+        bool asked = true;
         const float m = fold_factors(from, here);
         for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x) {
             const uint e = d / DIM;
             float sum = part[d], all = whole_sum[e];
             [[dont_unroll]] for (uint k = 0; k < here; k += AT_ONCE) {
-                float x[AT_ONCE];
-                [[unroll]] for (uint j = 0; j < AT_ONCE; j++)
-                    x[j] = CF1(p.parts).v[from + min(k + j, here - 1) * size + 2 * G + d];
+                if (!asked) fold_ask(x, from, k, here, d);
+                asked = false;
                 [[unroll]] for (uint j = 0; j < AT_ONCE; j++) {
                     const uint s = (k + j) * G + e;
                     if (k + j >= here || saved_part[s] < 0) continue;
