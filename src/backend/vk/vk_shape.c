@@ -36,7 +36,7 @@ static const shape plain[] = {
 static const shape waiting[] = {{1, 9, 128, 1, 1, 1, 8}, {UINT32_MAX, 9, 128, 1, 2, 1, 4}};
 static const shape waiting_long[] = {{1, 9, 192, 1, 1, 1, 8}, {UINT32_MAX, 9, 192, 1, 2, 1, 4}};
 #define LONG_ROW 512 /* blocks: 20 KB */
-static const shape waiting_normed[] = {{1, 9, 512, 1, 1, 1, 8}, {UINT32_MAX, 9, 512, 1, 2, 1, 8}};
+static const shape waiting_normed[] = {{1, 9, 256, 1, 1, 1, 8}, {UINT32_MAX, 9, 256, 1, 2, 1, 8}};
 
 /* The last workgroup does the norms: it has lanes enough to hold a row. */
 static const shape normed[] = {

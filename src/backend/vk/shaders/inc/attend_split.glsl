@@ -182,6 +182,7 @@ void score(Run run, Part s, uint i, uint cell)
 void scores(Run run, Part s)
 {
     [[dont_unroll]] for (uint first = 0; first < KEYS; first += KEYS_ONCE) {
+        if (first * GROUPS > s.hi) break;
         if (first != 0) fetch_keys(s, first);
         if (TURN == 1) own_keys(first);
         [[unroll]] for (uint i = 0; i < KEYS_ONCE; i++) {
