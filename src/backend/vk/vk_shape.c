@@ -276,9 +276,9 @@ static bool suits(const gm_vk_tuning *t, const gm_vk_product *p, const shape *s)
 {
     const bool gate = p->after == GM_VK_AFTER_GELU;
     const uint32_t columns = s->nc * s->cg;
-    if (s->lanes < 64 || s->lanes > 512 || !s->rows || s->rows > 8 || !s->rounds ||
-        s->rounds > 16 || !s->nc || s->nc > 4 || !s->cg || s->lanes / 8 % s->cg ||
-        s->nc % p->planes)
+    if (s->lanes < 64 || s->lanes > 512 || s->lanes % 64 /* whole subgroups */ || !s->rows ||
+        s->rows > 8 || !s->rounds || s->rounds > 16 || !s->nc || s->nc > 4 || !s->cg ||
+        s->lanes / 8 % s->cg || s->nc % p->planes)
         return false;
     if (columns >= 2 * p->columns && columns / p->planes > 8) return false;
     const uint32_t rows = s->lanes / 8 / s->cg * s->rows, results = gate ? rows * columns : 1;

@@ -23,6 +23,7 @@ static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
     /* A row's norms are a kernel of their own only where kernels wait, and then after down. */
     const bool many = p->columns > p->planes, down = p->flows && p->planes == 1;
     assert_true(!cut->apart || (p->after == GM_VK_AFTER_NORM && (many || down)));
+    assert_int_equal(s[GM_VK_MM_LANES] % 64, 0); /* whole subgroups, on every device */
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
     assert_int_equal(16 % s[GM_VK_MM_ROWS], 0); /* a group's rows lie in one band */
     assert_int_equal(s[GM_VK_MM_COLS] % p->planes, 0);
@@ -72,6 +73,24 @@ static void test_shapes(void **state)
                 if (words) check(&p);
             }
         }
+    }
+}
+
+/* Rounds on their way divide those of a row of 27B, 21, 16 and 84 of them, where kernels wait. */
+static void test_even_rounds(void **state)
+{
+    (void)state;
+    static const uint32_t n_blocks[] = {168, 128, 672}, want[] = {7, 8, 7};
+    gm_vk_tuning wide = plain;
+    wide.words_under_way = 40;
+    gm_vk_product p = {.columns = 1, .planes = 1, .words = 5, .n_rows = 5376, .flows = true};
+    for (size_t i = 0; i < 3; i++) {
+        gm_vk_cut cut;
+        p.n_blocks = n_blocks[i];
+        gm_vk_cut_product(&wide, &p, &cut);
+        check_cut(&p, &cut);
+        assert_int_equal(cut.spec[GM_VK_MM_ROUNDS], want[i]);
+        assert_int_equal(cut.spec[GM_VK_MM_EVEN], 1);
     }
 }
 
@@ -364,14 +383,11 @@ static void test_attends_by_halves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_waiting),
-                                       cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_exact),
-                                       cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_attends_by_halves),
-                                       cmocka_unit_test(test_fragments),
-                                       cmocka_unit_test(test_one_each)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_even_rounds),
+        cmocka_unit_test(test_waiting),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_tiles),     cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_attends_by_halves),
+        cmocka_unit_test(test_fragments), cmocka_unit_test(test_one_each)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }
