@@ -25,17 +25,11 @@ float number(int s)
     return x;
 }
 
-// Of a block of a column whose codes' sum is of_x: where sums of products begin, which has the
-// codes' zero in it; and what minima are multiplied with.
+// Where the sum of products with a block of a column begins, whose codes' sum is of_x: it has the
+// zero of the weights' codes in it.
 int first_sum(int of_x)
 {
     return NUMBER - ZERO * of_x;
-}
-
-float of_minimum(float dx, int of_x)
-{
-    precise const float y = dx * float(of_x);
-    return y;
 }
 
 // A block of a column has its scale and, where a block of weights is one piece, what follows from
@@ -44,8 +38,8 @@ uvec2 column_meta_of(uvec2 meta)
 {
     if (PIECES == 2) return meta;
     const int of_x = bitfieldExtract(int(meta.y), 0, 16) + (int(meta.y) >> 16);
-    if (HAS_MIN) return uvec2(meta.x, floatBitsToUint(of_minimum(uintBitsToFloat(meta.x), of_x)));
-    return uvec2(meta.x, uint(first_sum(of_x)));
+    const float y = piece_y(uintBitsToFloat(meta.x), float(of_x));
+    return uvec2(meta.x, HAS_MIN ? floatBitsToUint(y) : uint(first_sum(of_x)));
 }
 
 // Adds one block of a row, its scales and minima and codes, with one column's to a sum:
@@ -64,10 +58,8 @@ float add_block(float sum, vec2 d, vec2 m, uint w[8], ivec4 x0, ivec4 x1, uvec2 
     }
     s[0] += high >> 4;
     [[unroll]] for (uint k = 0; k < PIECES; k++) {
-        precise const float scale = d[k] * dx;
-        sum = fma(scale, number(s[k]), sum);
-        const float y = PIECES == 2 ? of_minimum(dx, of_x[k]) : uintBitsToFloat(meta.y);
-        if (HAS_MIN) sum = fma(-m[k], y, sum);
+        const float y = PIECES == 2 ? piece_y(dx, float(of_x[k])) : uintBitsToFloat(meta.y);
+        sum = add_piece(sum, d[k], m[k], dx, number(s[k]), y);
     }
     return sum;
 }
