@@ -28,6 +28,7 @@
 #include "backend/vk/vk.h"
 #include "base/mem.h"
 #include "fixtures/tinymodel.h"
+#include "fixtures/vk/products.h"
 #include "gemmule_tools.h"
 
 /* Of the step whose kernels run alone: global layers have two splits. It is even, so that the step is
@@ -436,7 +437,7 @@ static void test_narrow(void **state)
     alone a;
     tiny t;
     tiny_init(&t,
-              &(tiny_shape){.n_layer = 6, .n_embd = 64, .head_dim = 32, .matrix = GM_QTYPE_Q4_0});
+              &(tiny_shape){.n_layer = 6, .n_embd = 32, .head_dim = 32, .matrix = GM_QTYPE_Q4_0});
     alone_open(&a, tiny_open(&t, "narrow.gguf"));
     for (kind k = 0; k < KINDS; k++)
         check_kind(&a, k);
@@ -486,49 +487,15 @@ static void test_gives_up(void **state)
 
 /* ---- a step that gives up ---------------------------------------------------------------------- */
 
-/* A mock, in the device's table: every product is told to wait for one more than the kernel before ever
- * counts, and not for long, as if a device had not started the one before. lavapipe does not. */
-static struct {
-    gm_backend *be;
-    struct VolkDeviceTable real;
-    bool is_product;
-    uint32_t n_changed;
-} mock;
+static uint32_t n_changed; /* products that wait */
 
-static VKAPI_ATTR void VKAPI_CALL fake_CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint at,
-                                                       VkPipeline pipeline)
+/* Every product is told to wait for one more than the kernel before ever counts, and not for long, as if
+ * a device had not started the one before. */
+static void wait_in_vain(struct gm_vk_matmul *push)
 {
-    const gm_vk_pipes *const pipes = &mock.be->pipes;
-    mock.is_product = false;
-    for (uint32_t i = 0; i < pipes->n; i++)
-        mock.is_product = mock.is_product || (pipes->at[i].pipeline == pipeline &&
-                                              strcmp(pipes->at[i].shader->pipeline, "matmul") == 0);
-    mock.real.vkCmdBindPipeline(c, at, pipeline);
-}
-
-static VKAPI_ATTR void VKAPI_CALL fake_CmdPushConstants(VkCommandBuffer c, VkPipelineLayout l,
-                                                        VkShaderStageFlags stages, uint32_t off,
-                                                        uint32_t size, const void *data)
-{
-    struct gm_vk_matmul push;
-    if (mock.is_product) {
-        assert_int_equal(size, sizeof push);
-        memcpy(&push, data, sizeof push);
-        mock.n_changed += push.flow.before != 0;
-        push.flow.n_before++;
-        push.flow.patience = 10000;
-        data = &push;
-    }
-    mock.real.vkCmdPushConstants(c, l, stages, off, size, data);
-}
-
-static void mock_begin(gm_backend *be)
-{
-    mock.be = be;
-    mock.real = be->dev.vk;
-    mock.n_changed = 0;
-    be->dev.vk.vkCmdBindPipeline = fake_CmdBindPipeline;
-    be->dev.vk.vkCmdPushConstants = fake_CmdPushConstants;
+    n_changed += push->flow.before != 0;
+    push->flow.n_before++;
+    push->flow.patience = 10000;
 }
 
 static bool is_chosen(const scene *s, const char *way)
@@ -560,9 +527,9 @@ static void test_late(void **state)
     ops->drop(s.ex);
 
     choose(s.be, GM_VK_FLOW_ON);
-    mock_begin(s.be);
+    products_watch(s.be, wait_in_vain);
     lower(&s);
-    assert_true(s.ex->flows && mock.n_changed > 0);
+    assert_true(s.ex->flows && n_changed > 0);
     assert_int_equal(run(&s, 0, &r, &err), GM_E_LOST);
     assert_non_null(strstr(err.msg, "a kernel waited too long for the one before it"));
     assert_int_equal(r.n_out, 0);
@@ -598,9 +565,9 @@ static void test_late_once(void **state)
     choose(s.be, GM_VK_FLOW_ON);
     lower(&s);
     late = s.ex;
-    mock_begin(s.be);
+    products_watch(s.be, wait_in_vain);
     lower(&s);
-    s.be->dev.vk = mock.real;
+    products_leave(s.be);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(run(&s, 0, &r, &err), GM_E_LOST);
     ops->drop(s.ex);

@@ -19,6 +19,7 @@
 #include "backend/vk/vk.h"
 #include "base/mem.h"
 #include "fixtures/tinymodel.h"
+#include "fixtures/vk/products.h"
 #include "gemmule_tools.h"
 #include "model/model.h"
 
@@ -230,7 +231,7 @@ static struct {
     gm_backend *be;
     struct VolkDeviceTable real;
     fault fault;
-    bool timed, is_product;
+    bool timed;
 } mock;
 
 static VKAPI_ATTR VkResult VKAPI_CALL fake_CreateQueryPool(VkDevice d,
@@ -250,33 +251,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL fake_QueueSubmit2(VkQueue q, uint32_t n,
     return mock.real.vkQueueSubmit2(q, n, i, f);
 }
 
-static VKAPI_ATTR void VKAPI_CALL fake_CmdBindPipeline(VkCommandBuffer c, VkPipelineBindPoint at,
-                                                       VkPipeline pipeline)
+static void mistell(struct gm_vk_matmul *push)
 {
-    const gm_vk_pipes *const pipes = &mock.be->pipes;
-    mock.is_product = false;
-    for (uint32_t i = 0; i < pipes->n; i++)
-        mock.is_product = mock.is_product || (pipes->at[i].pipeline == pipeline &&
-                                              strcmp(pipes->at[i].shader->pipeline, "matmul") == 0);
-    mock.real.vkCmdBindPipeline(c, at, pipeline);
-}
-
-static VKAPI_ATTR void VKAPI_CALL fake_CmdPushConstants(VkCommandBuffer c, VkPipelineLayout l,
-                                                        VkShaderStageFlags stages, uint32_t off,
-                                                        uint32_t size, const void *data)
-{
-    struct gm_vk_matmul push;
-    if (mock.is_product) {
-        assert_int_equal(size, sizeof push);
-        memcpy(&push, data, sizeof push);
-        const bool waits = push.flow.before != 0;
-        if ((mock.fault == WRONG && mock.timed) || (mock.fault == WRONG_FLOW && waits))
-            push.n_cols /= 2;
-        push.flow.n_before += mock.fault == LATE_FLOW;
-        if (mock.fault == LATE_FLOW) push.flow.patience = 10000;
-        data = &push;
-    }
-    mock.real.vkCmdPushConstants(c, l, stages, off, size, data);
+    const bool waits = push->flow.before != 0;
+    if ((mock.fault == WRONG && mock.timed) || (mock.fault == WRONG_FLOW && waits))
+        push->n_cols /= 2;
+    push->flow.n_before += mock.fault == LATE_FLOW;
+    if (mock.fault == LATE_FLOW) push->flow.patience = 10000;
 }
 
 static void mock_begin(gm_backend *be, fault f)
@@ -287,8 +268,7 @@ static void mock_begin(gm_backend *be, fault f)
     mock.fault = f;
     be->dev.vk.vkCreateQueryPool = fake_CreateQueryPool;
     be->dev.vk.vkQueueSubmit2 = fake_QueueSubmit2;
-    be->dev.vk.vkCmdBindPipeline = fake_CmdBindPipeline;
-    be->dev.vk.vkCmdPushConstants = fake_CmdPushConstants;
+    products_watch(be, mistell);
 }
 
 /* Rows that tell of products, and of whether they wait. */
