@@ -142,10 +142,11 @@ struct gm_exec {
     gm_kvmem *kv;
     const gm_plan *plan;
     gm_bucket bucket;
-    bool flows;          /* kernels wait for each other: of one row               */
-    gm_vk_buf scratch;   /* shared                                                */
-    gm_vk_buf counters;  /* of workgroups that have finished: 0 between dispatches */
-    gm_vk_value *values; /* [n_vals]                                              */
+    bool flows;                       /* kernels wait for each other: of one row               */
+    gm_vk_buf scratch;                /* shared                                                */
+    uint64_t values_off, values_size; /* of scratch: values, and not what single kernels have */
+    gm_vk_buf counters;               /* of workgroups that have finished: 0 between dispatches */
+    gm_vk_value *values;              /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2], halves, sums; /* scratch of kernels      */
     gm_vk_buf turns; /* of ropes, for each pair of a head's values            */
     uint64_t rows_off, outs_off, grids_off, masks_off; /* in a slice's step         */

@@ -87,6 +87,8 @@ struct gm_vk_embed {
  * and the next waits for that with what it can ask for before. */
 #define GM_VK_FLOW_SIZE  128 /* bytes from one kernel's word to the next's               */
 #define GM_VK_FLOW_INNER 64  /* and to a second one, for what its workgroups wait for    */
+/* What words that they hand on are at a step's beginning. */
+#define GM_VK_UNWRITTEN 0xffff8080u
 struct gm_vk_flow {
     GM_ADDR before, done; /* words: how far the kernel before is, and this one; 0: nobody asks  */
     GM_ADDR hold;         /* a word: how far somebody is whom asking for much would disturb, or 0 */

@@ -35,8 +35,16 @@ gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, 
     GM_TRY(gm_mem_alloc(&t->ticks, t->n + 1, sizeof *t->ticks, "timestamps", err));
     GM_TRY(
         gm_vk_check(d->vk.vkCreateQueryPool(d->device, &info, NULL, &t->times), "timestamps", err));
-    const gm_vk_recording r = {&ex->be->pipes, list,     &ex->slice[0].step, ex->grids_off,
-                               t->times,       t->whole, &ex->slice[0].flow};
+    const gm_vk_recording r = {.pipes = &ex->be->pipes,
+                               .list = list,
+                               .grids = &ex->slice[0].step,
+                               .grids_off = ex->grids_off,
+                               .times = t->times,
+                               .whole = t->whole,
+                               .flow = &ex->slice[0].flow,
+                               .values = &ex->scratch,
+                               .values_off = ex->values_off,
+                               .values_size = ex->values_size};
     return gm_vk_record(d, &r, &t->cmd, err);
 }
 

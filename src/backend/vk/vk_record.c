@@ -200,8 +200,13 @@ gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *
     GM_TRY(gm_vk_check(d->vk.vkBeginCommandBuffer(*out, &begin), "a recording", err));
     if (r->times)
         d->vk.vkCmdResetQueryPool(*out, r->times, 0, r->whole ? 2 : (uint32_t)r->list->n + 1);
-    if (r->flow && r->flow->size) d->vk.vkCmdFillBuffer(*out, r->flow->buffer, 0, VK_WHOLE_SIZE, 0);
     barrier(d, *out, &before_all);
+    if (r->flow && r->flow->size) {
+        d->vk.vkCmdFillBuffer(*out, r->flow->buffer, 0, VK_WHOLE_SIZE, 0);
+        d->vk.vkCmdFillBuffer(*out, r->values->buffer, r->values_off, r->values_size,
+                              GM_VK_UNWRITTEN);
+        barrier(d, *out, &before_all);
+    }
     stamp(d, r, *out, 0);
     for (size_t i = 0; i < r->list->n; i++) {
         put(d, r, *out, &r->list->at[i]);

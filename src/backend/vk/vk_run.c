@@ -79,7 +79,7 @@ gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc 
         rows *= 2;
     for (; rows; rows /= 2) {
         const gm_bucket bucket = {rows, rows < most.outs ? rows : most.outs};
-        gm_exec ex = {.be = be, .kv = &mem, .plan = p, .bucket = bucket};
+        gm_exec ex = {.be = be, .kv = &mem, .plan = p, .bucket = bucket, .flows = rows == 1};
         uint64_t size[GM_VK_SHARES], counters = 0;
         measure(&ex);
         slice_sizes(&ex, size);
@@ -117,7 +117,10 @@ static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *li
                                    .list = &piece,
                                    .grids = &s->step,
                                    .grids_off = ex->grids_off,
-                                   .flow = i ? NULL : &s->flow};
+                                   .flow = i ? NULL : &s->flow,
+                                   .values = &ex->scratch,
+                                   .values_off = ex->values_off,
+                                   .values_size = ex->values_size};
         s->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
         GM_TRY(gm_vk_record(&ex->be->dev, &r, &s->pieces[i].commandBuffer, err));
     }
@@ -168,8 +171,9 @@ static gm_status exec_init(gm_exec *ex, gm_err *err)
                         err));
     GM_TRY(gm_mem_alloc(&ex->order, n_vocab, sizeof *ex->order, "results", err));
     GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->turns, GM_VK_TURNS_SIZE, GM_VK_STEP, "turns", err));
+    ex->flows = ex->bucket.rows == 1 && gm_vk_choices_flow(&ex->be->choices, ex->plan);
     GM_TRY(gm_vk_values_place(ex, err));
-    ex->flows = gm_vk_can_flow(ex) && gm_vk_choices_flow(&ex->be->choices, ex->plan);
+    ex->flows = ex->flows && gm_vk_can_flow(ex);
     for (uint32_t i = 0; i < GM_TICKETS; i++) {
         GM_TRY(alloc_slice(ex, i, err));
         GM_TRY(record_slice(ex, i, err));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Where values live. A value is kept as float32, as int8 or as both, by what its readers want; its
- * memory is free again after the last group that reads it, so 62 layers need about as much as one. */
+ * memory is free again after the last group that reads it, so 62 layers need about as much as one.
+ * Where kernels wait for each other it is not: each word is then written once in a step, and says itself
+ * whether it has been (shaders/inc/base.glsl). A row of 27B takes 11 MB so. */
 
 #include "backend/vk/vk.h"
 #include "base/mem.h"
@@ -142,7 +144,7 @@ static gm_status place_groups(placer *pl, gm_err *err)
             const gm_val v = p->ops[group->op_first + i].out;
             if (v) GM_TRY(place_value(pl, v, err));
         }
-        for (gm_val v = 1; v < p->n_vals; v++) {
+        for (gm_val v = 1; v < p->n_vals && !pl->ex->flows; v++) {
             if (pl->last[v] != g) continue;
             give(pl, pl->ex->values[v].f32);
             give(pl, pl->ex->values[v].q);
@@ -238,7 +240,10 @@ static gm_status find_places(placer *pl, gm_err *err)
     GM_TRY(gm_mem_alloc(&ex->values, p->n_vals, sizeof *ex->values, "values", err));
     find_wants(pl);
     GM_TRY(place_scratch(pl, err)); /* first, and never given back */
-    return place_groups(pl, err);
+    ex->values_off = pl->end;
+    GM_TRY(place_groups(pl, err));
+    ex->values_size = pl->end - ex->values_off;
+    return GM_OK;
 }
 
 static gm_status place_all(placer *pl, gm_err *err)

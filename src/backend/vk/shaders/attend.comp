@@ -122,8 +122,11 @@ void turn(uint pos, bool stores)
 void heads_await(bool there)
 {
     if (there) {
+        uint looks = 0;
         flow_wait(p.flow);
-        heads_ask(p.t, G, p.head_dim);
+        do {
+            heads_ask(p.t, G, p.head_dim);
+        } while (flow_again(p.flow, heads_miss(), looks));
     }
     heads_put(p.head_dim);
     barrier();

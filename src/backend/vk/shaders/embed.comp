@@ -25,7 +25,7 @@ void expand(uint id, uint out_first)
         floats_load(p.weight, (id * n_chunks * 16 + i) * 8, w);
         for (uint j = 0; j < 8; j++) {
             const uint at = i / 16 * 128 + j * 16 + i % 16;
-            if (at < p.n_cols) WF1(p.dst).v[out_first + at] = w[j] * p.scale;
+            if (at < p.n_cols) WF1(p.dst).v[out_first + at] = written(w[j] * p.scale);
         }
     }
 }
@@ -44,7 +44,7 @@ void expand(uint id, uint out_first)
         for (int i = 0; i < GM_VK_BLOCK; i++) {
             const int q = bitfieldExtract(int(w[i / 4]), i % 4 * 8, 8) - ZERO;
             precise const float x = d.x * float(sc[i / 16]) * float(q) - d.y * float(m[i / 16]);
-            WF1(p.dst).v[out_first + b * GM_VK_BLOCK + i] = x * p.scale;
+            WF1(p.dst).v[out_first + b * GM_VK_BLOCK + i] = written(x * p.scale);
         }
     }
 }
@@ -58,7 +58,7 @@ void main()
     const uint out_first = i * p.n_cols;
     if (row.kind == 2) {
         for (uint j = gl_LocalInvocationIndex; j < p.n_cols; j += gl_WorkGroupSize.x)
-            WF1(p.dst).v[out_first + j] = F1(p.given).v[row.src * p.n_cols + j];
+            WF1(p.dst).v[out_first + j] = written(F1(p.given).v[row.src * p.n_cols + j]);
         return;
     }
     uint id = row.src;

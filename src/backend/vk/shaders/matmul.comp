@@ -111,15 +111,24 @@ void use(uint u, uint at, uint round, uint n_blocks)
 // Blocks [first, first + BLOCKS) of the workgroup's columns.
 void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 {
+    uint looks = 0;
+    bool misses;
     barrier();
-    for (uint i = gl_LocalInvocationIndex; i < CG * NC * BLOCKS; i += gl_WorkGroupSize.x) {
-        const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
-        const uint col = min(col_first + c / PLANES, n - 1);
-        const uint from = col * n_blocks + c % PLANES * p.plane + b;
-        low[i] = FLOW == 1 ? CU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
-        high[i] = FLOW == 1 ? CU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
-        column_meta[i] = column_meta_of(FLOW == 1 ? CU2(p.meta).v[from] : U2(p.meta).v[from]);
-    }
+    do {
+        misses = false;
+        for (uint i = gl_LocalInvocationIndex; i < CG * NC * BLOCKS; i += gl_WorkGroupSize.x) {
+            const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
+            const uint col = min(col_first + c / PLANES, n - 1);
+            const uint from = col * n_blocks + c % PLANES * p.plane + b;
+            const uvec4 x0 = FLOW == 1 ? VU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
+            const uvec4 x1 = FLOW == 1 ? VU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
+            const uvec2 meta = FLOW == 1 ? VU2(p.meta).v[from] : U2(p.meta).v[from];
+            misses = misses || is_unwritten(x0) || is_unwritten(x1) || is_unwritten(meta);
+            low[i] = x0;
+            high[i] = x1;
+            column_meta[i] = column_meta_of(meta);
+        }
+    } while (flow_again(p.flow, misses, looks));
     barrier();
 }
 

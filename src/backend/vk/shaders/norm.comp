@@ -21,9 +21,12 @@ void norm_part()
     vec4 y[ROUNDS];
     [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
         norm_ask_weights(p.n, p.n_cols, a);
+        uint looks = 0;
         if (last) flow_wait(p.flow);
-        norm_ask(p.y, p.n_cols, 0, y);
-        norm_ask(p.n.x, p.n_cols, 0, a.x);
+        bool misses;
+        do {
+            misses = norm_misses(p.n, p.y, p.n_cols, y, a) && last;
+        } while (flow_again(p.flow, misses, looks));
         norm_finish(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
         last = again;
         again = false;

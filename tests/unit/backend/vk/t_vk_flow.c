@@ -4,7 +4,8 @@
  *
  * lavapipe runs one dispatch after the other, so that in its steps nobody ever waits. Here each kind of
  * kernel runs alone, and the kernel before is the host: while the kernel looks at a word of host memory,
- * its inputs are garbage; then the host writes what they should be, and sets the word.
+ * its inputs are garbage; then the host writes what they should be, and sets the word. Or the word is set
+ * before the inputs are seen, as a device may show writes in any order: then they are not written yet.
  *
  * And whole answers, whose bits are those of kernels with barriers between them. */
 
@@ -39,10 +40,10 @@
 #define PAGES   8 /* of a slot */
 #define SOON_NS 50000000
 
-/* Bytes that are small numbers of every type, as inputs that are not there yet, and as what was not
- * written yet: what is computed from the former is not the latter. */
-#define GARBAGE   0x3c
-#define UNWRITTEN 0xa5
+/* Words that are small numbers of every type, as inputs that are not there yet, and as what was not
+ * touched yet: what is computed from the former is not the latter. */
+#define GARBAGE   0x3c3c3c3c
+#define UNTOUCHED 0xa5
 
 static const gm_backend_ops *const ops = &gm_backend_vulkan;
 
@@ -204,21 +205,39 @@ static bool memory_is(const scene *s, const uint8_t *all)
     return true;
 }
 
-/* Such bytes where the dispatch reads values, or writes them; or there what `from` has. Values are the
- * first of the memory. */
-static void put_values(const scene *s, const gm_vk_dispatch *d, bool written, const uint8_t *from,
-                       uint8_t *to)
+/* Where the i-th range lies in the memory, of which values are the first, if it is one of values. */
+static bool is_of_values(const scene *s, const gm_vk_range *r, uint64_t *at)
 {
-    for (uint32_t i = 0; i < d->n_ranges; i++) {
-        const gm_vk_range *const r = &d->ranges[i];
-        const uint64_t at = r->addr - s->ex->scratch.addr;
-        if (r->write != written || r->addr < s->ex->scratch.addr || at >= s->ex->scratch.size)
-            continue;
-        if (from)
-            memcpy(to + at, from + at, r->size);
-        else
-            memset(to + at, written ? UNWRITTEN : GARBAGE, r->size);
-    }
+    *at = r->addr - s->ex->scratch.addr;
+    return r->addr >= s->ex->scratch.addr && *at < s->ex->scratch.size;
+}
+
+static void touch_none(const scene *s, const gm_vk_dispatch *d, uint8_t *to)
+{
+    uint64_t at;
+    for (uint32_t i = 0; i < d->n_ranges; i++)
+        if (d->ranges[i].write && is_of_values(s, &d->ranges[i], &at))
+            memset(to + at, UNTOUCHED, d->ranges[i].size);
+}
+
+/* What the dispatch reads of values, from other memory. */
+static void copy_inputs(const scene *s, const gm_vk_dispatch *d, const uint8_t *from, uint8_t *to)
+{
+    uint64_t at;
+    for (uint32_t i = 0; i < d->n_ranges; i++)
+        if (!d->ranges[i].write && is_of_values(s, &d->ranges[i], &at))
+            memcpy(to + at, from + at, d->ranges[i].size);
+}
+
+/* The same, as the same words. */
+static void fill_inputs(const scene *s, const gm_vk_dispatch *d, uint32_t word, uint8_t *to)
+{
+    uint64_t at;
+    for (uint32_t i = 0; i < d->n_ranges; i++)
+        for (uint64_t k = 0; !d->ranges[i].write && is_of_values(s, &d->ranges[i], &at) &&
+                             k + sizeof word <= d->ranges[i].size;
+             k += sizeof word)
+            memcpy(to + at + k, &word, sizeof word);
 }
 
 /* ---- a kernel alone ---------------------------------------------------------------------------- */
@@ -233,7 +252,7 @@ typedef struct alone {
     uint8_t *before_last; /* memory, as the last step found it      */
     gm_vk_list list;      /* of all its kernels                     */
     gm_vk_dispatch d;     /* the one that runs alone                */
-    uint8_t *good, *bad;  /* memory before it: as it is, and as it is while inputs are garbage */
+    uint8_t *good, *bad;  /* memory before it: as it is, and as it is while inputs are not there */
     uint32_t word;        /* that the host sets                     */
     uint32_t value;
     bool early; /* something was done or written before it was */
@@ -260,7 +279,7 @@ static void alone_open(alone *a, gm_model *m)
     assert_int_equal(gm_vk_buf_alloc(&a->s.be->dev, &a->words, WORDS, GM_VK_RESULT, "words", &err),
                      GM_OK);
     for (size_t i = 0; i < a->s.kv->n_page_bufs; i++)
-        memset(a->s.kv->page_bufs[i].map, UNWRITTEN, a->s.kv->page_bufs[i].size);
+        memset(a->s.kv->page_bufs[i].map, UNTOUCHED, a->s.kv->page_bufs[i].size);
     for (uint32_t pos = 0; pos <= LAST_POS; pos++) {
         free(a->before_last);
         a->before_last = memory_save(&a->s);
@@ -309,7 +328,10 @@ static uint64_t submit(const alone *a, const gm_vk_list *list, bool clears, VkCo
                                .list = list,
                                .grids = &ex->slice[0].step,
                                .grids_off = ex->grids_off,
-                               .flow = clears ? &ex->slice[0].flow : NULL};
+                               .flow = clears ? &ex->slice[0].flow : NULL,
+                               .values = &ex->scratch,
+                               .values_off = ex->values_off,
+                               .values_size = ex->values_size};
     gm_err err = {0};
     uint64_t value = 0;
     if (gm_vk_record(dev, &r, cmd, &err) != GM_OK || gm_vk_submit(dev, *cmd, &value, &err) != GM_OK)
@@ -348,11 +370,10 @@ static void prepare(alone *a, kind k)
     free(a->good);
     free(a->bad);
     a->good = memory_save(&a->s);
-    put_values(&a->s, &a->d, true, NULL, a->good);
-    put_values(&a->s, &a->d, false, had, a->good);
+    touch_none(&a->s, &a->d, a->good);
+    copy_inputs(&a->s, &a->d, had, a->good);
     memory_load(&a->s, a->good);
     a->bad = memory_save(&a->s);
-    put_values(&a->s, &a->d, false, NULL, a->bad);
     free(had);
 }
 
@@ -362,25 +383,34 @@ static void *kernel_before(void *ctx)
     const struct timespec soon = {.tv_nsec = SOON_NS};
     nanosleep(&soon, NULL);
     a->early = atomic_load(word_at(a, DONE)) != 0 || !memory_is(&a->s, a->bad);
-    put_values(&a->s, &a->d, false, a->good, a->s.ex->scratch.map);
+    copy_inputs(&a->s, &a->d, a->good, a->s.ex->scratch.map);
     atomic_store(word_at(a, a->word), a->value);
     return NULL;
 }
 
-/* Runs the kernel: with its words set, or with one of them set later by the host. Answers what memory is
- * then. */
-static uint8_t *run_alone(alone *a, bool later)
+/* When the host does what the kernel waits for. */
+typedef enum when {
+    AT_ONCE,
+    COUNTED_LATER, /* sets one of its words */
+    WRITTEN_LATER, /* all is counted, but not yet seen */
+} when;
+
+/* Runs the kernel, and answers what memory is then. */
+static uint8_t *run_alone(alone *a, when w)
 {
+    const bool later = w != AT_ONCE;
     const struct gm_vk_flow f = flow_of(&a->d);
     const gm_vk_list list = {.at = &a->d, .n = 1};
     pthread_t host;
     memset(a->words.map, 0, WORDS);
     atomic_store(word_at(a, BEFORE), f.n_before);
     atomic_store(word_at(a, HOLD), f.n_hold);
+    fill_inputs(&a->s, &a->d, w == WRITTEN_LATER ? GM_VK_UNWRITTEN : GARBAGE, a->bad);
     memory_load(&a->s, later ? a->bad : a->good);
-    if (later) {
-        a->value = a->word == HOLD ? f.n_hold : f.n_before;
+    a->value = a->word == HOLD ? f.n_hold : f.n_before;
+    if (w == COUNTED_LATER)
         atomic_store(word_at(a, a->word), a->value - 1); /* all but one are done */
+    if (later) {
         assert_int_equal(pthread_create(&host, NULL, kernel_before, a), 0);
     }
     run_list(a, &list, false);
@@ -394,12 +424,14 @@ static uint8_t *run_alone(alone *a, bool later)
 static void check_waits(alone *a, uint32_t word)
 {
     a->word = word;
-    uint8_t *const want = run_alone(a, false);
+    uint8_t *const want = run_alone(a, AT_ONCE);
     assert_memory_not_equal(want, a->good, memory_size(&a->s));
-    uint8_t *const got = run_alone(a, true);
-    assert_memory_equal(got, want, memory_size(&a->s));
+    for (when w = COUNTED_LATER; w <= WRITTEN_LATER; w++) {
+        uint8_t *const got = run_alone(a, w);
+        assert_memory_equal(got, want, memory_size(&a->s));
+        free(got);
+    }
     free(want);
-    free(got);
 }
 
 /* What is counted within the kernel: parts of a product that norms wait for, heads of attention that are
@@ -464,21 +496,23 @@ static void test_holds(void **state)
     alone_close(&a);
 }
 
-/* Nobody comes: the kernel ends all the same, and says so. Where another has said it already, it does
- * not look four billion times first. */
+/* Nobody counts, or what was counted never comes: the kernel ends all the same, and says so. Where
+ * another has said it already, it does not look four billion times first. */
 static void test_gives_up(void **state)
 {
     (void)state;
     alone a;
     alone_open(&a, model_open("q4_0"));
-    for (uint32_t i = 0; i < 2 * KINDS; i++) {
-        prepare(&a, i / 2);
+    for (uint32_t i = 0; i < 4 * KINDS; i++) {
+        prepare(&a, i / 4);
         struct gm_vk_flow f = flow_of(&a.d);
         f.patience = i % 2 ? UINT32_MAX : 10000;
         memcpy(a.d.push + a.d.flow, &f, sizeof f);
         memset(a.words.map, 0, WORDS);
-        atomic_store(word_at(&a, BEFORE), f.n_before - 1);
+        atomic_store(word_at(&a, BEFORE), f.n_before - (i % 4 < 2));
         atomic_store(word_at(&a, LATE), i % 2);
+        fill_inputs(&a.s, &a.d, GM_VK_UNWRITTEN, a.bad);
+        memory_load(&a.s, a.bad);
         run_list(&a, &(gm_vk_list){.at = &a.d, .n = 1}, false);
         assert_int_equal(atomic_load(word_at(&a, LATE)), 1);
     }
@@ -631,6 +665,40 @@ static void test_answers(void **state)
         check_answer(model_open(types[i]), 4);
 }
 
+/* A row may bring any word: that of what is not written yet keeps nobody waiting. */
+static void test_given(void **state)
+{
+    (void)state;
+    const uint32_t unwritten = GM_VK_UNWRITTEN;
+    scene s;
+    gm_result r;
+    gm_err err = {0};
+    gm_step_row row = {.kind = GM_ROW_GIVEN};
+    gm_ticket ticket = 0;
+    scene_open(&s, model_open("q4_0"), &(gm_backend_cfg){0});
+    choose(s.be, GM_VK_FLOW_ON);
+    lower(&s);
+    const uint32_t n = s.ex->given_cols;
+    float *const given = malloc(n * sizeof *given);
+    const gm_step_limits limits = {
+        .rows = 1, .segs = 1, .outs = 1, .edits = 2, .sets = 1, .given = 1, .given_cols = n};
+    gm_step_free(s.step);
+    assert_int_equal(gm_step_alloc(&s.step, &limits, &err), GM_OK);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&given[i], &unwritten, sizeof unwritten);
+    assert_true(gm_step_put_given(s.step, given, &row.src));
+    for (uint32_t c = 0; c < GM_CLASSES; c++)
+        gm_step_put_edit(s.step, &(gm_page_edit){0, c, 0, 0});
+    gm_step_put_seg(s.step, &(gm_step_seg){0, 0, 1});
+    gm_step_put_row(s.step, &row);
+    gm_step_put_out(s.step, &(gm_step_out){.want = GM_WANT_LOGITS, .mask = GM_NO_MASK});
+    assert_int_equal(ops->run(s.ex, s.step, &ticket, &err), GM_OK);
+    assert_int_equal(ops->wait(s.be, ticket, &r, &err), GM_OK);
+    assert_true(isnan(r.out[0].logits[0]));
+    free(given);
+    scene_close(&s);
+}
+
 static void retype(tiny *t, const char *name, gm_qtype type)
 {
     const gm_tensor *const w = tiny_tensor(t, name);
@@ -664,10 +732,11 @@ static void test_mixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waits),   cmocka_unit_test(test_narrow),
-        cmocka_unit_test(test_holds),   cmocka_unit_test(test_gives_up),
-        cmocka_unit_test(test_late),    cmocka_unit_test(test_late_once),
-        cmocka_unit_test(test_answers), cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_waits), cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_holds), cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_late),  cmocka_unit_test(test_late_once),
+        cmocka_unit_test(test_given), cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_mixed),
     };
     return cmocka_run_group_tests_name("t_vk_flow", tests, tiny_setup, tiny_teardown);
 }

@@ -42,9 +42,36 @@ layout(constant_id = ID_FLOW) const uint FLOW = 0;
 #define FLOW 0
 #endif
 
+// Words that are handed on are their own flags: a step begins with all of them GM_VK_UNWRITTEN, and
+// none is ever written so. It is a NaN as a float, for which another does; bytes of codes are -127
+// and more, and sums of 16 of them have fewer bits than its halves. So nobody needs to know in
+// which order a device makes writes seen; who reads such a word before it is there reads it again.
+#define RELOADED(align)                                                                            \
+    layout(buffer_reference, std430, buffer_reference_align = align) volatile coherent buffer
+RELOADED(16) VU4 { uvec4 v[]; };
+RELOADED(8) VU2 { uvec2 v[]; };
+RELOADED(16) VF4 { vec4 v[]; };
+RELOADED(4) VF1 { float v[]; };
+
+bool is_unwritten(uvec4 w)
+{
+    return any(equal(w, uvec4(GM_VK_UNWRITTEN)));
+}
+
+bool is_unwritten(uvec2 w)
+{
+    return any(equal(w, uvec2(GM_VK_UNWRITTEN)));
+}
+
+// A float as it is handed on.
+float written(float x)
+{
+    return floatBitsToUint(x) == GM_VK_UNWRITTEN ? uintBitsToFloat(0x7fc00000u) : x;
+}
+
 void hand_on(uint64_t to, uint i, float x)
 {
-    if (FLOW == 1) CF1(to).v[i] = x;
+    if (FLOW == 1) CF1(to).v[i] = written(x);
     else WF1(to).v[i] = x;
 }
 

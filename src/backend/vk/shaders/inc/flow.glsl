@@ -4,8 +4,9 @@
 // waits for its last workgroup. Devices start workgroups in the order in which they were handed
 // over, so that whoever is waited for runs or has run; but Vulkan does not promise it, so nobody
 // waits for ever: who has waited too long says so, and the host then does without (vk_run.c).
-
-#extension GL_KHR_memory_scope_semantics : require
+//
+// A count only says that it is time to look. Whether a word is there, it says itself (base.glsl),
+// so that nobody has to wait until a device has made writes seen in order.
 
 layout(buffer_reference, std430, buffer_reference_align = 4) volatile coherent buffer Flag
 {
@@ -14,7 +15,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) volatile coherent b
 
 #define FLOW_SOME 4096 // looks after which it is asked whether another has given up
 
-// Waits until n have counted themselves there: what they wrote to coherent memory is seen then.
+// Waits until n have counted themselves there: what they wrote is there, or will be soon.
 void flow_until(gm_vk_flow f, uint64_t counter, uint n)
 {
     if (gl_LocalInvocationIndex == 0) {
@@ -26,7 +27,17 @@ void flow_until(gm_vk_flow f, uint64_t counter, uint n)
         if (i == f.patience) Flag(f.late).v = 1;
     }
     barrier();
-    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquire);
+}
+
+// Whether a lane that misses words is to read them again; `looks` begins at 0.
+bool flow_again(gm_vk_flow f, bool misses, inout uint looks)
+{
+    if (FLOW == 0 || !misses) return false;
+    looks++;
+    if (looks % FLOW_SOME == 0 && Flag(f.late).v != 0) looks = f.patience;
+    if (looks < f.patience) return true;
+    Flag(f.late).v = 1;
+    return false;
 }
 
 // Attention asks for little and waits for it, while those behind would ask for megabytes: they let
@@ -57,7 +68,6 @@ bool flow_rehearses(gm_vk_flow f)
 // The workgroup counts itself: it has written all that it will.
 void flow_count(uint64_t counter)
 {
-    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelease);
     barrier();
     if (gl_LocalInvocationIndex == 0) atomicAdd(CU1(counter).v[0], 1);
 }

@@ -36,11 +36,20 @@ void heads_ask(gm_vk_turn t, uint n_q, uint len)
         const uint h = min(pair_at(k) / (DIM / 2), HEADS - 1);
         const uint i = min(pair_at(k) % (DIM / 2), len / 2 - 1);
         const uint64_t from = head_from(h), weight = h < n_q ? t.q_norm : t.k_norm;
-        pair[k] = FLOW == 1 ? vec2(CF1(from).v[i], CF1(from).v[i + len / 2])
+        pair[k] = FLOW == 1 ? vec2(VF1(from).v[i], VF1(from).v[i + len / 2])
                             : vec2(F1(from).v[i], F1(from).v[i + len / 2]);
         pair_weight[k] = vec2(F1(weight).v[i], F1(weight).v[i + len / 2]);
         pair_turn[k] = A1(t.turns).v[i];
     }
+}
+
+// Whether some of what came is not there yet.
+bool heads_miss()
+{
+    bool misses = false;
+    [[unroll]] for (uint k = 0; k < PAIRS; k++)
+        misses = misses || is_unwritten(floatBitsToUint(pair[k]));
+    return misses;
 }
 
 void pair_put(uint k, uint len)

@@ -30,14 +30,25 @@ vec4 norm_load(uint64_t base, uint n_cols, uint row, uint i)
     return x;
 }
 
+// The same of the only row, of words that may not be there yet.
+vec4 norm_look(uint64_t base, uint n_cols, uint i)
+{
+    if (NORM_WHOLE == 1) return i < n_cols ? VF4(base).v[i / 4] : vec4(0);
+    vec4 x = vec4(0);
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        if (i + j < n_cols) x[j] = VF1(base).v[i + j];
+    return x;
+}
+
 void norm_store(uint64_t base, uint n_cols, uint row, uint i, vec4 x)
 {
     if (NORM_WHOLE == 1) {
+        x = vec4(written(x.x), written(x.y), written(x.z), written(x.w));
         if (i < n_cols) CF4(base).v[(row * n_cols + i) / 4] = x;
         return;
     }
     [[unroll]] for (uint j = 0; j < 4; j++)
-        if (i + j < n_cols) CF1(base).v[row * n_cols + i + j] = x[j];
+        if (i + j < n_cols) CF1(base).v[row * n_cols + i + j] = written(x[j]);
 }
 
 // The first of a lane's four values in turn t of all passes.
@@ -102,10 +113,19 @@ void norm_ask_weights(gm_vk_norms n, uint n_cols, inout NormArgs a)
     }
 }
 
-void norm_ask(uint64_t from, uint n_cols, uint row, out vec4 v[ROUNDS])
+// y and x of the only row as far as they are there; true if some of them are not.
+bool norm_misses(gm_vk_norms n, uint64_t y, uint n_cols, out vec4 v[ROUNDS], inout NormArgs a)
 {
-    [[unroll]] for (uint k = 0; k < ROUNDS; k++)
-        v[k] = norm_load(from, n_cols, row, norm_place(k));
+    bool misses = false;
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
+        v[k] = norm_look(y, n_cols, norm_place(k));
+        a.x[k] = norm_look(n.x, n_cols, norm_place(k));
+    }
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
+        misses = misses || is_unwritten(floatBitsToUint(v[k])) ||
+                 is_unwritten(floatBitsToUint(a.x[k]));
+    }
+    return misses;
 }
 
 // Row i of what is written, from v, which is y, or x where there is no first norm; of its rounds

@@ -49,7 +49,7 @@ void put(uint m, uint row_first, uint col_first, uint n)
             [[unroll]] for (uint c = 0; c < N_OUT; c++) {
                 const float sum = result(r, c);
                 if (lane == (c & 7) && mine + r < p.n_rows[m] && col_mine + c < n)
-                    CF1(p.dst[m]).v[(col_mine + c) * p.n_rows[m] + mine + r] = sum;
+                    CF1(p.dst[m]).v[(col_mine + c) * p.n_rows[m] + mine + r] = written(sum);
             }
         }
         if (AFTER == GM_VK_AFTER_NORM) tail(n);

@@ -27,9 +27,12 @@ bool norms_beside()
     vec4 y[ROUNDS];
     [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
         norm_ask_weights(p.norms, p.n_rows[0], a);
+        uint looks = 0;
         if (last) flow_until(p.flow, p.flow.done + GM_VK_FLOW_INNER, p.wg_end[0]);
-        norm_ask(p.dst[0], p.n_rows[0], 0, y);
-        norm_ask(p.norms.x, p.n_rows[0], 0, a.x);
+        bool misses;
+        do {
+            misses = norm_misses(p.norms, p.dst[0], p.n_rows[0], y, a) && last;
+        } while (flow_again(p.flow, misses, looks));
         norm_finish(p.norms, p.n_rows[0], 0, y, a, gl_WorkGroupID.x - p.wg_end[0], last);
         last = again;
         again = false;
