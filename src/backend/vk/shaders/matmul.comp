@@ -108,7 +108,8 @@ void use(uint u, uint at, uint round, uint n_blocks)
     }
 }
 
-// Blocks [first, first + BLOCKS) of the workgroup's columns.
+// Blocks [first, first + BLOCKS) of the workgroup's columns. The first look at them may end in a
+// cache that the workgroups of a multiprocessor share; they all want the same.
 void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 {
     uint looks = 0;
@@ -120,9 +121,9 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
             const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
             const uint col = min(col_first + c / PLANES, n - 1);
             const uint from = col * n_blocks + c % PLANES * p.plane + b;
-            const uvec4 x0 = FLOW == 1 ? VU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
-            const uvec4 x1 = FLOW == 1 ? VU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
-            const uvec2 meta = FLOW == 1 ? VU2(p.meta).v[from] : U2(p.meta).v[from];
+            const uvec4 x0 = looks > 0 ? VU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
+            const uvec4 x1 = looks > 0 ? VU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
+            const uvec2 meta = looks > 0 ? VU2(p.meta).v[from] : U2(p.meta).v[from];
             misses = misses || is_unwritten(x0) || is_unwritten(x1) || is_unwritten(meta);
             low[i] = x0;
             high[i] = x1;
@@ -163,5 +164,6 @@ void main()
                 use(u, at + 8 * u, (first + at) / 8 + u, n_blocks);
         }
     }
+    if (FLOW == 1) flow_count(p.flow.done + (AFTER == GM_VK_AFTER_NORM ? GM_VK_FLOW_INNER : 0));
     put(m, row_first, col_first, n);
 }

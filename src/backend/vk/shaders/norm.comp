@@ -27,11 +27,12 @@ void norm_part()
         do {
             misses = norm_misses(p.n, p.y, p.n_cols, y, a) && last;
         } while (flow_again(p.flow, misses, looks));
-        norm_finish(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
+        norm_first(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
+        if (last) flow_done(p.flow);
+        norm_second(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
         last = again;
         again = false;
     }
-    flow_done(p.flow);
 }
 
 void main()

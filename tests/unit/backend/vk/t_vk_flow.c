@@ -40,8 +40,8 @@
 #define PAGES   8 /* of a slot */
 #define SOON_NS 50000000
 
-/* Words that are small numbers of every type, as inputs that are not there yet, and as what was not
- * touched yet: what is computed from the former is not the latter. */
+/* Words that are small numbers of every type, as inputs that are not there yet; and bytes of a cache
+ * that nobody wrote. */
 #define GARBAGE   0x3c3c3c3c
 #define UNTOUCHED 0xa5
 
@@ -212,14 +212,6 @@ static bool is_of_values(const scene *s, const gm_vk_range *r, uint64_t *at)
     return r->addr >= s->ex->scratch.addr && *at < s->ex->scratch.size;
 }
 
-static void touch_none(const scene *s, const gm_vk_dispatch *d, uint8_t *to)
-{
-    uint64_t at;
-    for (uint32_t i = 0; i < d->n_ranges; i++)
-        if (d->ranges[i].write && is_of_values(s, &d->ranges[i], &at))
-            memset(to + at, UNTOUCHED, d->ranges[i].size);
-}
-
 /* What the dispatch reads of values, from other memory. */
 static void copy_inputs(const scene *s, const gm_vk_dispatch *d, const uint8_t *from, uint8_t *to)
 {
@@ -229,12 +221,12 @@ static void copy_inputs(const scene *s, const gm_vk_dispatch *d, const uint8_t *
             memcpy(to + at, from + at, d->ranges[i].size);
 }
 
-/* The same, as the same words. */
-static void fill_inputs(const scene *s, const gm_vk_dispatch *d, uint32_t word, uint8_t *to)
+/* What it reads of values, or writes, as the same words. */
+static void fill(const scene *s, const gm_vk_dispatch *d, bool written, uint32_t word, uint8_t *to)
 {
     uint64_t at;
     for (uint32_t i = 0; i < d->n_ranges; i++)
-        for (uint64_t k = 0; !d->ranges[i].write && is_of_values(s, &d->ranges[i], &at) &&
+        for (uint64_t k = 0; d->ranges[i].write == written && is_of_values(s, &d->ranges[i], &at) &&
                              k + sizeof word <= d->ranges[i].size;
              k += sizeof word)
             memcpy(to + at + k, &word, sizeof word);
@@ -370,7 +362,7 @@ static void prepare(alone *a, kind k)
     free(a->good);
     free(a->bad);
     a->good = memory_save(&a->s);
-    touch_none(&a->s, &a->d, a->good);
+    fill(&a->s, &a->d, true, GM_VK_UNWRITTEN, a->good);
     copy_inputs(&a->s, &a->d, had, a->good);
     memory_load(&a->s, a->good);
     a->bad = memory_save(&a->s);
@@ -405,7 +397,7 @@ static uint8_t *run_alone(alone *a, when w)
     memset(a->words.map, 0, WORDS);
     atomic_store(word_at(a, BEFORE), f.n_before);
     atomic_store(word_at(a, HOLD), f.n_hold);
-    fill_inputs(&a->s, &a->d, w == WRITTEN_LATER ? GM_VK_UNWRITTEN : GARBAGE, a->bad);
+    fill(&a->s, &a->d, false, w == WRITTEN_LATER ? GM_VK_UNWRITTEN : GARBAGE, a->bad);
     memory_load(&a->s, later ? a->bad : a->good);
     a->value = a->word == HOLD ? f.n_hold : f.n_before;
     if (w == COUNTED_LATER)
@@ -511,7 +503,7 @@ static void test_gives_up(void **state)
         memset(a.words.map, 0, WORDS);
         atomic_store(word_at(&a, BEFORE), f.n_before - (i % 4 < 2));
         atomic_store(word_at(&a, LATE), i % 2);
-        fill_inputs(&a.s, &a.d, GM_VK_UNWRITTEN, a.bad);
+        fill(&a.s, &a.d, false, GM_VK_UNWRITTEN, a.bad);
         memory_load(&a.s, a.bad);
         run_list(&a, &(gm_vk_list){.at = &a.d, .n = 1}, false);
         assert_int_equal(atomic_load(word_at(&a, LATE)), 1);

@@ -6,7 +6,8 @@
 // waits for ever: who has waited too long says so, and the host then does without (vk_run.c).
 //
 // A count only says that it is time to look. Whether a word is there, it says itself (base.glsl),
-// so that nobody has to wait until a device has made writes seen in order.
+// so that nobody has to wait until a device has made writes seen in order, and who counts need not
+// have written yet.
 
 layout(buffer_reference, std430, buffer_reference_align = 4) volatile coherent buffer Flag
 {
@@ -15,7 +16,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) volatile coherent b
 
 #define FLOW_SOME 4096 // looks after which it is asked whether another has given up
 
-// Waits until n have counted themselves there: what they wrote is there, or will be soon.
+// Waits until n have counted themselves there: what they write is there, or will be soon.
 void flow_until(gm_vk_flow f, uint64_t counter, uint n)
 {
     if (gl_LocalInvocationIndex == 0) {
@@ -65,10 +66,10 @@ bool flow_rehearses(gm_vk_flow f)
     return flow_early == 1;
 }
 
-// The workgroup counts itself: it has written all that it will.
+// The workgroup counts itself, before it rounds and writes: that takes it about as long as it takes
+// the others to be told.
 void flow_count(uint64_t counter)
 {
-    barrier();
     if (gl_LocalInvocationIndex == 0) atomicAdd(CU1(counter).v[0], 1);
 }
 

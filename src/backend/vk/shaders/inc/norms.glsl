@@ -128,20 +128,24 @@ bool norm_misses(gm_vk_norms n, uint64_t y, uint n_cols, out vec4 v[ROUNDS], ino
     return misses;
 }
 
-// Row i of what is written, from v, which is y, or x where there is no first norm; of its rounds
-// only the one that is mine, or all where that is ROUNDS. Nothing is written without `stores`. v
-// and a are used up: a compiler would keep a copy of what is not.
-void norm_finish(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], inout NormArgs a,
+// Row i of what is written: y in v becomes x + norm(y), if there is such a norm. Of its rounds only
+// the one that is mine is written, or all where that is ROUNDS, and nothing without `stores`.
+void norm_first(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], NormArgs a, uint mine,
+                bool stores)
+{
+    if (n.w1 == 0) return;
+    const float up = norm_factor_of(v, n_cols, n.eps1);
+    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
+        v[k] = norm_added(a.x[k], norm_scaled(v[k], up, a.w1[k], n.offset1));
+        if (stores && n.dst != 0 && (mine == ROUNDS || mine == k))
+            norm_store(n.dst, n_cols, i, norm_place(k), v[k]);
+    }
+}
+
+// The norm of that. v and a are used up: a compiler would keep a copy of what is not.
+void norm_second(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], inout NormArgs a,
                  uint mine, bool stores)
 {
-    if (n.w1 != 0) {
-        const float up = norm_factor_of(v, n_cols, n.eps1);
-        [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-            v[k] = norm_added(a.x[k], norm_scaled(v[k], up, a.w1[k], n.offset1));
-            if (stores && n.dst != 0 && (mine == ROUNDS || mine == k))
-                norm_store(n.dst, n_cols, i, norm_place(k), v[k]);
-        }
-    }
     if (n.w2 == 0) return;
     const float up = norm_factor_of(v, n_cols, n.eps2);
     // Rounding is long code, so it is there once: values move up to the first place.
@@ -175,5 +179,6 @@ void norm_row(gm_vk_norms n, uint64_t y, uint n_cols, uint from, uint i)
         }
         if (n.w2 != 0) a.w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
     }
-    norm_finish(n, n_cols, i, v, a, ROUNDS, true);
+    norm_first(n, n_cols, i, v, a, ROUNDS, true);
+    norm_second(n, n_cols, i, v, a, ROUNDS, true);
 }

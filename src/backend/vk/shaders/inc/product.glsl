@@ -52,8 +52,7 @@ void put(uint m, uint row_first, uint col_first, uint n)
                     CF1(p.dst[m]).v[(col_mine + c) * p.n_rows[m] + mine + r] = written(sum);
             }
         }
-        if (AFTER == GM_VK_AFTER_NORM) tail(n);
-        else flow_done(p.flow);
+        if (AFTER == GM_VK_AFTER_NORM && FLOW == 0) tail(n);
         return;
     }
     const uint n_rows = p.n_rows[0], outs = groups() / CG * R;
@@ -67,10 +66,7 @@ void put(uint m, uint row_first, uint col_first, uint n)
             }
         }
     }
-    if (p.dst[1] == 0) {
-        flow_done(p.flow);
-        return;
-    }
+    if (p.dst[1] == 0) return;
     barrier();
     const uint per = outs / GM_VK_BLOCK;
     for (uint i = group_of(); i < CG * N_OUT * per; i += groups()) {
@@ -80,5 +76,4 @@ void put(uint m, uint row_first, uint col_first, uint n)
         round_lanes(x, p.dst[1], p.dst[2], col_first + c, row / GM_VK_BLOCK, n_rows / GM_VK_BLOCK,
                     0, col_first + c < n && row < n_rows);
     }
-    flow_done(p.flow);
 }

@@ -9,10 +9,6 @@
 
 void tail(uint n_rows)
 {
-    if (FLOW == 1) {
-        flow_count(p.flow.done + GM_VK_FLOW_INNER);
-        return;
-    }
     if (!is_last(p.arrived, gl_NumWorkGroups.x)) return;
     [[dont_unroll]] for (uint row = 0; row < n_rows; row++)
         norm_row(p.norms, p.dst[0], p.n_rows[0], row, row);
@@ -23,6 +19,7 @@ bool norms_beside()
 {
     if (FLOW == 0 || AFTER != GM_VK_AFTER_NORM || gl_WorkGroupID.x < p.wg_end[0])
         return false;
+    const uint mine = gl_WorkGroupID.x - p.wg_end[0];
     NormArgs a;
     vec4 y[ROUNDS];
     [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
@@ -33,10 +30,11 @@ bool norms_beside()
         do {
             misses = norm_misses(p.norms, p.dst[0], p.n_rows[0], y, a) && last;
         } while (flow_again(p.flow, misses, looks));
-        norm_finish(p.norms, p.n_rows[0], 0, y, a, gl_WorkGroupID.x - p.wg_end[0], last);
+        norm_first(p.norms, p.n_rows[0], 0, y, a, mine, last);
+        if (last) flow_done(p.flow);
+        norm_second(p.norms, p.n_rows[0], 0, y, a, mine, last);
         last = again;
         again = false;
     }
-    flow_count(p.flow.done);
     return true;
 }
