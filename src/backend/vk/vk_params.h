@@ -179,6 +179,8 @@ struct gm_vk_rope {
  * dim floats each and g to a row, are shared memory. */
 #define GM_VK_WALK_HEADS(dim)   ((dim) <= 128u ? 8u : (dim) <= 256u ? 4u : 2u)
 #define GM_VK_TILE_ROWS(g, dim) (GM_VK_WALK_HEADS(dim) > (g) ? GM_VK_WALK_HEADS(dim) / (g) : 1u)
+/* Saved splits that a lane of attention asks for at once, up to so many past the last. */
+#define GM_VK_FOLD_ONCE 16
 /* A prompt's attention: heads of q that a workgroup has, and workgroups that share their runs. */
 #define GM_VK_HALF_HEADS  64
 #define GM_VK_HALF_SHARES 8

@@ -158,7 +158,8 @@ static uint64_t parts_size(const gm_exec *ex, const gm_op *op)
 {
     const gm_kv_desc *const d = &ex->kv->slots.desc;
     const uint64_t splits = (d->table_len * GM_PAGE_LEN + GM_VK_SPLIT - 1) / GM_VK_SPLIT;
-    return ex->bucket.rows * splits * op->attn.n_head * (gm_vk_kv_dim(d) + 2ull) * 4;
+    const uint64_t all = ex->bucket.rows * splits + GM_VK_FOLD_ONCE - 1;
+    return all * op->attn.n_head * (gm_vk_kv_dim(d) + 2ull) * 4;
 }
 
 bool gm_vk_splits_attention(const gm_exec *ex, const gm_op *op)

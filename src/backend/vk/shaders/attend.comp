@@ -98,40 +98,41 @@ void put(uint t, uint row, bool stores)
 
 #include "inc/attend_fold.glsl"
 
-// Norms and turns the heads of the step's only row, and stores k and v where told.
-void turn(uint pos, bool stores)
+// Norms and turns the heads of the step's only row, and keeps its own cell, which is among this
+// workgroup's; in the cache, too, unless it is only rehearsed.
+void turn(uint pos, bool keeps, bool rehearses)
 {
-    heads_turn(p.t, G + 1, p.head_dim, pos);
-    if (!stores) return;
+    heads_turn(p.t, G + 1, p.head_dim);
+    if (!keeps) return;
     const uint units = cell_units(p.head_dim), n = cell_words(units);
     [[dont_unroll]] for (uint k = lane_in_all(); k < 2 * n; k += gl_WorkGroupSize.x) {
         const uint which = k / n, i = k % n, cell = pos % GM_VK_PAGE;
         const uint64_t to = pages[PAGES] + which * values_behind();
+        const bool has_scale = HAS_SCALES && lane_of() == 0;
         uint scale;
         const uint word = head_word(G + which, i, scale);
-        WU1(to).v[word_at(cell, i, units)] = word;
         own[which * OWN + i] = word;
-        if (!HAS_SCALES || lane_of() != 0) continue;
-        WU1(to).v[scale_at(cell, i / 8, units)] = scale;
-        own[which * OWN + n + i / 8] = scale;
+        if (has_scale) own[which * OWN + n + i / 8] = scale;
+        if (rehearses) continue;
+        WU1(to).v[word_at(cell, i, units)] = word;
+        if (has_scale) WU1(to).v[scale_at(cell, i / 8, units)] = scale;
     }
     barrier();
 }
 
 // The heads once they are there; or whatever is, to rehearse. Those behind are told when to ask.
-void heads_await(bool there)
+void heads_await(bool rehearses)
 {
-    if (there) {
-        uint looks = 0;
+    uint looks = 0;
+    if (!rehearses) {
         flow_wait(p.flow);
         do {
-            heads_ask(p.t, G, p.head_dim);
+            heads_ask(p.head_dim);
         } while (flow_again(p.flow, heads_miss(), looks));
     }
     heads_put(p.head_dim);
     barrier();
-    if (there && gl_WorkGroupID.y == 0 && gl_LocalInvocationIndex == 0)
-        atomicAdd(CU1(p.flow.done + GM_VK_FLOW_INNER).v[0], 1);
+    if (!rehearses && gl_WorkGroupID.y == 0) flow_count(p.flow.done + GM_VK_FLOW_INNER);
 }
 
 // The longest run that begins with row `begin` of the n that the workgroup has.
@@ -150,20 +151,21 @@ Run run_at(uint first_row, uint begin, uint n)
 
 #define FEW 64 // workgroups
 
-// Splits of the row: `mine`, and of each further run of as many as there are workgroups one; or all
-// of them where this workgroup is the last; false else. All that a row has at once would be more
-// workgroups than a device holds, and each has to turn the heads and to be started.
-bool attend_split(uint i, uint mine)
+// Splits of a row: `mine`, and of each further run of as many as there are workgroups one; all of
+// them are folded where this workgroup is the last. All that a row has at once would be more
+// workgroups than a device holds, and each has to turn the heads and to be started. What is
+// rehearsed has to be the same code, so that everything is called from one place.
+void attend_splits(uint i, uint mine)
 {
     const uint pos = Rows(p.rows).v[i].pos;
     const Run run = Run(Rows(p.rows).v[i].slot, 0, 1, Rows(p.rows).v[i].first[p.class_of],
                         Rows(p.rows).v[i].last[p.class_of]);
     const uint s_first = run.first / GM_VK_SPLIT, n_splits = run.last / GM_VK_SPLIT - s_first + 1;
-    if (mine >= n_splits) return false;
+    if (mine >= n_splits) return;
     const uint shares = min(gl_NumWorkGroups.y, n_splits);
     // k and v are of the workgroup that has the row's cell among others, or that is nearest to it.
     const uint split_of = min(max(pos / GM_VK_SPLIT, s_first) - s_first, n_splits - 1);
-    const bool stores = mine == split_of % shares;
+    const bool keeps = mine == split_of % shares;
     // Of many workgroups several share a multiprocessor, and would keep each other from it.
     bool rehearses = gl_NumWorkGroups.x * gl_NumWorkGroups.y <= FEW && flow_rehearses(p.flow);
     bool begins = true;
@@ -172,25 +174,27 @@ bool attend_split(uint i, uint mine)
         const Part s = part_of(run, s_first + k);
         if (TURN == 1 && FLOW == 0 && begins) heads_put(p.head_dim);
         fetch_part(s, pos);
-        if (TURN == 1 && FLOW == 1 && begins) heads_await(!rehearses);
-        if (TURN == 1 && begins) turn(pos, stores && !rehearses);
-        own_cell = stores && !rehearses ? pos - s.base : GM_VK_SPLIT;
-        split(run, s);
-        if (FLOW == 1 && rehearses) {
-            put(0, i, false);
-            rehearses = false;
-            continue;
+        if (TURN == 1 && begins) {
+            heads_angles(pos);
+            if (FLOW == 1) heads_await(rehearses);
+            turn(pos, keeps, rehearses);
         }
-        begins = false;
-        if (n_splits == 1) return true;
-        part_save(part_at(i, k));
-        k += shares;
-        if (k >= n_splits) break;
+        own_cell = keeps ? pos - s.base : GM_VK_SPLIT;
+        split(run, s);
+        if (n_splits > 1 && !rehearses) {
+            begins = false;
+            part_save(part_at(i, k));
+            k += shares;
+            if (k < n_splits) continue;
+            const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
+            if (!is_last(p.arrived + 4 * counter, shares)) return;
+            fold_saved(i, n_splits);
+        }
+        if (!rehearses) flow_done(p.flow);
+        put(0, i, !rehearses);
+        if (!rehearses) return;
+        rehearses = false;
     }
-    const uint counter = i * p.n_kv_head + gl_WorkGroupID.x;
-    if (!is_last(p.arrived + 4 * counter, shares)) return false;
-    fold_saved(i, n_splits);
-    return true;
 }
 
 void main()
@@ -198,19 +202,18 @@ void main()
     const uint i = gl_WorkGroupID.z * T, n_rows = rows_in_step(p.head, p.flags);
     if (i >= n_rows) return;
     const uint n = min(n_rows - i, T);
-    if (TURN == 1 && FLOW == 0) heads_ask(p.t, G, p.head_dim);
+    if (TURN == 1) heads_ask_turns(p.t, G, p.head_dim);
+    if (TURN == 1 && FLOW == 0) heads_ask(p.head_dim);
     [[dont_unroll]] for (uint e = 0; TURN == 0 && e < n * G; e++)
         head_read(e, p.head_dim);
+    if (WALK == 0) {
+        attend_splits(i, gl_WorkGroupID.y);
+        return;
+    }
     if (gl_LocalInvocationIndex < n) {
         const uint row = i + gl_LocalInvocationIndex;
         row_first[gl_LocalInvocationIndex] = Rows(p.rows).v[row].first[p.class_of];
         row_last[gl_LocalInvocationIndex] = Rows(p.rows).v[row].last[p.class_of];
-    }
-    if (WALK == 0) {
-        if (!attend_split(i, gl_WorkGroupID.y)) return;
-        put(0, i, true);
-        flow_done(p.flow);
-        return;
     }
     fold_begin();
     for (uint begin = 0; begin < n;) {

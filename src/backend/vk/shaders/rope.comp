@@ -34,10 +34,12 @@ void main()
     const StepRow step_row = Rows(p.rows).v[row];
 
     if (which < 2 && (p.flags & GM_VK_ROPE_NORM) != 0) {
-        heads_ask(p.t, which == 0 ? 1 : 0, len);
+        heads_ask_turns(p.t, which == 0 ? 1 : 0, len);
+        heads_ask(len);
         heads_put(len);
         barrier();
-        heads_turn(p.t, 1, len, step_row.pos);
+        heads_angles(step_row.pos);
+        heads_turn(p.t, 1, len);
     } else {
         head_read(0, len);
         barrier();

@@ -17,83 +17,79 @@ void part_save(uint at)
     }
 }
 
-// Splits that are folded at once: a lane has one head's maximum and sum of one of them.
+// Splits that are folded at once: a lane finds the factors of one head and one of them, of what is
+// there before it and of itself, and its scaled sum.
 const uint SAVED = GM_VK_ATTEND_LANES / G;
-#define AT_ONCE 16 // values of a lane that are on their way
-shared float saved_max[SAVED * G], saved_whole[SAVED * G], saved_part[SAVED * G];
-shared float saved_sum[SAVED * G];
+shared float saved_max[SAVED * G];
+shared vec4 saved_factors[(SAVED + GM_VK_FOLD_ONCE) * G]; // behind the last such as change nothing
 
-// Factors for each of n saved splits: of what is there before it, and of itself; the latter is
-// below 0 if nothing of it is seen. Answers the maximum up to the lane's split.
+// Those of n saved splits from `from` on. Answers the maximum up to the lane's split.
 float fold_factors(uint from, uint n)
 {
-    const uint k = gl_LocalInvocationIndex, e = k % G;
+    const uint k = gl_LocalInvocationIndex, e = k % G, at = from + k / G * G * (DIM + 2) + e;
     const bool mine = k < n * G;
-    const uint at = from + k / G * G * (DIM + 2) + e;
     const float most = mine ? CF1(p.parts).v[at] : 0, sum = mine ? CF1(p.parts).v[at + G] : 0;
     if (mine) saved_max[k] = most;
     barrier();
     float before = whole_max[e];
-    for (uint j = e; j < k && mine; j += G)
+    [[dont_unroll]] for (uint j = e; j < k && mine; j += G)
         before = max(before, saved_max[j]);
     const float m = max(before, most), up = gm_exp(most - m);
-    if (mine) {
-        precise const float scaled = sum * up;
-        saved_whole[k] = gm_exp(before - m);
-        saved_part[k] = sum == 0 ? -1 : up;
-        saved_sum[k] = scaled;
-    }
+    precise const float scaled = sum * up;
+    const vec4 factors = vec4(gm_exp(before - m), up, scaled, 0);
+    const vec4 none = vec4(1, 0, 0, 0);
+    if (mine) saved_factors[k] = sum == 0 ? none : factors; // nothing of it is seen
+    [[dont_unroll]] for (uint j = k; j < GM_VK_FOLD_ONCE * G; j += gl_WorkGroupSize.x)
+        saved_factors[n * G + j] = none;
     barrier();
     return m;
 }
 
-// Asks for value d of saved splits from the k-th of the n on.
-void fold_ask(out float x[AT_ONCE], uint from, uint k, uint n, uint d)
+// Asks for value d of saved splits from `at` on, of all that a lane has on its way; there is memory
+// behind the last one.
+void fold_ask(out float x[GM_VK_FOLD_ONCE], uint at, uint d)
 {
-    [[unroll]] for (uint j = 0; j < AT_ONCE; j++)
-        x[j] = CF1(p.parts).v[from + min(k + j, n - 1) * G * (DIM + 2) + 2 * G + d];
+    const uint64_t from = p.parts + 4 * (at + 2 * G + d);
+    [[unroll]] for (uint j = 0; j < GM_VK_FOLD_ONCE; j++)
+        x[j] = CF1(from).v[j * G * (DIM + 2)];
 }
 
-// Adds the n splits that were saved for row i in `part`, in order. Factors come first, from the
-// maxima alone, so that a lane may have many splits' values on their way.
+// Adds the n splits that were saved for row i in `part`, in order. A lane's first values are on
+// their way while factors are found, which follow from the maxima alone.
 void fold_saved(uint i, uint n)
 {
-    if (gl_LocalInvocationIndex < G) {
-        whole_max[gl_LocalInvocationIndex] = NEGATIVE_INF;
-        whole_sum[gl_LocalInvocationIndex] = 0;
+    const uint lane = gl_LocalInvocationIndex;
+    if (lane < G) {
+        whole_max[lane] = NEGATIVE_INF;
+        whole_sum[lane] = 0;
     }
-    for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x)
-        part[d] = 0;
     barrier();
     [[dont_unroll]] for (uint first = 0; first < n; first += SAVED) {
         const uint here = min(SAVED, n - first), from = part_at(i, first);
-        float x[AT_ONCE]; // a lane's first values are on their way while factors are found
-        fold_ask(x, from, 0, here, min(gl_LocalInvocationIndex, G * DIM - 1));
-        bool asked = true;
-        const float m = fold_factors(from, here);
-        for (uint d = gl_LocalInvocationIndex; d < G * DIM; d += gl_WorkGroupSize.x) {
-            const uint e = d / DIM;
-            float sum = part[d], all = whole_sum[e];
-            [[dont_unroll]] for (uint k = 0; k < here; k += AT_ONCE) {
-                if (!asked) fold_ask(x, from, k, here, d);
-                asked = false;
-                [[unroll]] for (uint j = 0; j < AT_ONCE; j++) {
-                    const uint s = (k + j) * G + e;
-                    if (k + j >= here || saved_part[s] < 0) continue;
-                    precise const float next = sum * saved_whole[s] + x[j] * saved_part[s];
-                    precise const float more = all * saved_whole[s] + saved_sum[s];
+        float m = 0;
+        [[dont_unroll]] for (uint d_first = 0; d_first < G * DIM; d_first += gl_WorkGroupSize.x) {
+            const uint d = min(d_first + lane, G * DIM - 1), e = d / DIM;
+            float sum = first == 0 ? 0 : part[d], all = whole_sum[e];
+            [[dont_unroll]] for (uint k = 0; k < here; k += GM_VK_FOLD_ONCE) {
+                float x[GM_VK_FOLD_ONCE];
+                fold_ask(x, from + k * G * (DIM + 2), d);
+                if (d_first == 0 && k == 0) m = fold_factors(from, here);
+                [[unroll]] for (uint j = 0; j < GM_VK_FOLD_ONCE; j++) {
+                    const vec4 f = saved_factors[(k + j) * G + e];
+                    precise const float next = sum * f.x + (k + j < here ? x[j] : 0) * f.y;
+                    precise const float more = all * f.x + f.z;
                     sum = next;
                     all = more;
                 }
             }
+            if (d_first + lane >= G * DIM) break;
             part[d] = sum;
             if (d % DIM == 0) part_sum[e] = all;
         }
         barrier();
-        const uint k = gl_LocalInvocationIndex;
-        if (k < here * G && k / G == here - 1) {
-            whole_max[k % G] = m;
-            whole_sum[k % G] = part_sum[k % G];
+        if (lane < here * G && lane / G == here - 1) {
+            whole_max[lane % G] = m;
+            whole_sum[lane % G] = part_sum[lane % G];
         }
         barrier();
     }

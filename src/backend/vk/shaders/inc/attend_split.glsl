@@ -52,8 +52,10 @@ uint64_t cells(uint slot, uint pos, uint which)
     return cells_of(c, slot, pos, which, gl_WorkGroupID.x, p.head_dim);
 }
 
+// A workgroup of a single row has only cells that it sees.
 bool sees(Run run, uint row, uint pos)
 {
+    if (WALK == 0) return true;
     return row >= run.begin && row < run.end && pos >= row_first[row] && pos <= row_last[row];
 }
 
@@ -231,7 +233,7 @@ void mix(Part s)
     float sums[E * 8];
     [[unroll]] for (uint i = 0; i < E * 8; i++)
         sums[i] = 0;
-    for (uint turn = first_turn(s); turn * SETS <= s.hi; turn += VALUES) {
+    [[dont_unroll]] for (uint turn = first_turn(s); turn * SETS <= s.hi; turn += VALUES) {
         if (turn != first_turn(s)) fetch_values(s, turn);
         if (TURN == 1) own_values(turn);
         [[unroll]] for (uint i = 0; i < VALUES; i++) {
@@ -257,11 +259,12 @@ void mix(Part s)
             }
         }
         barrier();
-        for (uint d = gl_LocalInvocationIndex; d < n * DIM; d += gl_WorkGroupSize.x) {
-            const uint from = d / DIM * SETS * DIM + d % DIM;
-            float sum = piece[from / 4][from % 4];
+        [[dont_unroll]] for (uint d = gl_LocalInvocationIndex; d < n * DIM;
+                             d += gl_WorkGroupSize.x) {
+            const uint from = d / DIM * (SETS * DIM / 4) + d % DIM / 4, at = d % 4;
+            float sum = piece[from][at];
             [[unroll]] for (uint i = 1; i < SETS; i++)
-                sum += piece[(from + i * DIM) / 4][from % 4];
+                sum += piece[from + i * (DIM / 4)][at];
             part[first * DIM + d] = sum;
         }
     }

@@ -9,9 +9,10 @@ shared vec4 heads[HEADS * DIM / 4];
 shared float head_up[HEADS]; // factors of the norms
 #define HEAD(i) heads[(i) / 4][(i) % 4] // as floats
 
-// Pairs of values that a lane turns: two of a head, half of it apart, and what they are turned by.
+// Pairs of values that a lane turns: two of a head, half of it apart, and what they are turned by:
+// parts of a turn for each position, and then cosine and sine.
 const uint PAIRS = (HEADS * DIM / 2 + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
-vec2 pair[PAIRS], pair_weight[PAIRS];
+vec2 pair[PAIRS], pair_weight[PAIRS], pair_angle[PAIRS];
 uint64_t pair_turn[PAIRS];
 
 // Where head h begins; the kernel says so.
@@ -29,18 +30,34 @@ void head_read(uint h, uint len)
         HEAD(h * DIM + i) = i < len ? F1(head_from(h)).v[i] : 0;
 }
 
-// Asks for all heads, of len values each, and for what turns them; those from n_q on are no q's.
-void heads_ask(gm_vk_turn t, uint n_q, uint len)
+// Asks for what norms and turns heads of len values each; those from n_q on are no q's.
+void heads_ask_turns(gm_vk_turn t, uint n_q, uint len)
 {
     [[unroll]] for (uint k = 0; k < PAIRS; k++) {
-        const uint h = min(pair_at(k) / (DIM / 2), HEADS - 1);
         const uint i = min(pair_at(k) % (DIM / 2), len / 2 - 1);
-        const uint64_t from = head_from(h), weight = h < n_q ? t.q_norm : t.k_norm;
-        pair[k] = FLOW == 1 ? vec2(VF1(from).v[i], VF1(from).v[i + len / 2])
-                            : vec2(F1(from).v[i], F1(from).v[i + len / 2]);
+        const uint64_t weight = pair_at(k) / (DIM / 2) < n_q ? t.q_norm : t.k_norm;
         pair_weight[k] = vec2(F1(weight).v[i], F1(weight).v[i + len / 2]);
         pair_turn[k] = A1(t.turns).v[i];
     }
+}
+
+// Asks for the heads.
+void heads_ask(uint len)
+{
+    [[unroll]] for (uint k = 0; k < PAIRS; k++) {
+        const uint64_t from = head_from(min(pair_at(k) / (DIM / 2), HEADS - 1));
+        const uint i = min(pair_at(k) % (DIM / 2), len / 2 - 1);
+        pair[k] = FLOW == 1 ? vec2(VF1(from).v[i], VF1(from).v[i + len / 2])
+                            : vec2(F1(from).v[i], F1(from).v[i + len / 2]);
+    }
+}
+
+// By how much a row at pos is turned. Angles are exact: a turn is 2^64 parts, and the position
+// times the parts of one step wraps.
+void heads_angles(uint pos)
+{
+    [[unroll]] for (uint k = 0; k < PAIRS; k++)
+        pair_angle[k] = gm_cos_sin(uint((pair_turn[k] * uint64_t(pos)) >> 32));
 }
 
 // Whether some of what came is not there yet.
@@ -68,14 +85,14 @@ void heads_put(uint len)
         pair_put(k, len);
 }
 
-// Norms and turns heads [0, n), which all lanes have put. Angles are exact: a turn is 2^64 parts,
-// and the position times the parts of one step wraps.
-void heads_turn(gm_vk_turn t, uint n, uint len, uint pos)
+// Norms and turns heads [0, n), which all lanes have put.
+void heads_turn(gm_vk_turn t, uint n, uint len)
 {
     [[dont_unroll]] for (uint h = group_of(); h < n; h += groups()) {
         precise float sum = 0;
-        for (uint i = lane_of(); i < len; i += 8)
-            sum = sum + HEAD(h * DIM + i) * HEAD(h * DIM + i);
+        const uint first = h * (DIM / 4) + lane_of() / 4, at = lane_of() % 4;
+        [[unroll]] for (uint i = 0; i < DIM / 4; i += 2) // behind the head's end are zeros
+            sum = sum + heads[first + i][at] * heads[first + i][at];
         sum = group_sum(sum);
         if (lane_of() == 0) head_up[h] = 1.0 / sqrt(sum / float(len) + t.eps);
     }
@@ -84,7 +101,7 @@ void heads_turn(gm_vk_turn t, uint n, uint len, uint pos)
         const uint h = pair_at(k) / (DIM / 2);
         if (h >= n) break;
         const vec2 w = pair_weight[k] + t.offset;
-        const vec2 cs = gm_cos_sin(uint((pair_turn[k] * uint64_t(pos)) >> 32));
+        const vec2 cs = pair_angle[k];
         precise const float a = pair[k].x * head_up[h] * w.x;
         precise const float b = pair[k].y * head_up[h] * w.y;
         precise const float x = a * cs.x - b * cs.y;
