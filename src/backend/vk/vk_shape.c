@@ -33,8 +33,8 @@ static const shape plain[] = {
 /* Of kernels that wait for each other. Down, whose row of activations is 27 KB of shared memory in 27B,
  * has larger workgroups, so that two of them on each multiprocessor are all there are: an H200 has often no
  * more than 64 KB of it set up, and a third one would start when the first is done. */
-static const shape waiting[] = {{1, 9, 128, 1, 1, 1, 8}, {UINT32_MAX, 9, 128, 1, 2, 1, 4}};
-static const shape waiting_long[] = {{1, 9, 192, 1, 1, 1, 8}, {UINT32_MAX, 9, 192, 1, 2, 1, 4}};
+static const shape waiting[] = {{1, 9, 128, 1, 1, 1, 8}, {UINT32_MAX, 9, 128, 1, 2, 1, 8}};
+static const shape waiting_long[] = {{1, 9, 192, 1, 1, 1, 8}, {UINT32_MAX, 9, 192, 1, 2, 1, 8}};
 #define LONG_ROW 512 /* blocks: 20 KB */
 static const shape waiting_normed[] = {{1, 9, 256, 1, 1, 1, 8}, {UINT32_MAX, 9, 256, 1, 2, 1, 8}};
 
@@ -62,14 +62,29 @@ static uint32_t words_of(const gm_vk_product *p, const shape *s)
     return s->rounds * s->rows * (p->after == GM_VK_AFTER_GELU ? 2 : 1) * p->words;
 }
 
+static bool is_even(const gm_vk_product *p, uint32_t rounds)
+{
+    return p->n_blocks % (8 * rounds) == 0;
+}
+
 /* Rounds on their way that divide those of a row, if some do that are more than half as many: what is
  * left over is computed for nothing. */
 static uint32_t even_rounds(const gm_vk_product *p, uint32_t most)
 {
     for (uint32_t n = most; 2 * n > most; n--) {
-        if (p->n_blocks % (8 * n) == 0) return n;
+        if (is_even(p, n)) return n;
     }
     return most;
+}
+
+/* The nearest such to n, which may be more. */
+static uint32_t near_even_rounds(const gm_vk_product *p, uint32_t n)
+{
+    for (uint32_t by = 0; 2 * by < n; by++) {
+        if (is_even(p, n - by)) return n - by;
+        if (is_even(p, n + by)) return n + by;
+    }
+    return n;
 }
 
 static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
@@ -116,7 +131,7 @@ static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
     spec[GM_VK_MM_NORM] = p->n_normed ? (p->n_normed + 4 * s->lanes - 1) / (4 * s->lanes) : 1;
     spec[GM_VK_MM_BLOCKS] = all < most ? all : most;
     spec[GM_VK_MM_FLOW] = p->flows;
-    spec[GM_VK_MM_EVEN] = p->n_blocks && p->n_blocks % (8 * s->rounds) == 0;
+    spec[GM_VK_MM_EVEN] = p->n_blocks && is_even(p, s->rounds);
 }
 
 /* Of matmul_tile.comp: tiles of rows and of columns, and subgroups for each of the four pairs of sums.
@@ -294,12 +309,14 @@ static bool cut_changed(const gm_vk_tuning *t, const gm_vk_product *p, const cha
                         gm_vk_cut *out)
 {
     const shape from = usual_shape(t, p);
-    const shape s = {.lanes = times(from.lanes, c->lanes),
-                     .rows = times(from.rows, c->rows),
-                     .nc = times(from.nc, c->nc),
-                     .cg = times(from.cg, c->cg),
-                     .rounds = times(from.rounds, c->rounds)};
+    shape s = {.lanes = times(from.lanes, c->lanes),
+               .rows = times(from.rows, c->rows),
+               .nc = times(from.nc, c->nc),
+               .cg = times(from.cg, c->cg),
+               .rounds = times(from.rounds, c->rounds)};
+    if (p->flows) s.rounds = near_even_rounds(p, s.rounds);
     if (!suits(t, p, &s)) return false;
+    if (p->flows && is_even(p, from.rounds) && !is_even(p, s.rounds)) return false;
     cut_groups(p, &s, out);
     return true;
 }
