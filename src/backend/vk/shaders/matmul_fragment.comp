@@ -19,7 +19,6 @@
 #include "inc/weights.glsl"
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
-#include "inc/norms.glsl"
 #include "inc/tail.glsl"
 #include "inc/half_weights.glsl"
 #include "inc/half_mma.glsl"

@@ -9,36 +9,14 @@
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
-#include "inc/norms.glsl"
-#include "inc/flow.glsl"
+#include "inc/norm_part.glsl"
 
 layout(push_constant, std430) uniform Push { gm_vk_norm p; };
-
-// A part of the row that the product before is about to give.
-void norm_part()
-{
-    NormArgs a;
-    vec4 y[ROUNDS];
-    [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
-        norm_ask_weights(p.n, p.n_cols, a);
-        uint looks = 0;
-        if (last) flow_wait(p.flow);
-        bool misses;
-        do {
-            misses = norm_misses(p.n, p.y, p.n_cols, y, a) && last;
-        } while (flow_again(p.flow, misses, looks));
-        norm_first(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
-        if (last) flow_done(p.flow);
-        norm_second(p.n, p.n_cols, 0, y, a, gl_WorkGroupID.x, last);
-        last = again;
-        again = false;
-    }
-}
 
 void main()
 {
     if (FLOW == 1) {
-        norm_part();
+        norm_part(p.n, p.y, p.n_cols, gl_WorkGroupID.x, p.flow, p.flow.before, p.flow.n_before);
         return;
     }
     const uint i = gl_WorkGroupID.x;

@@ -30,16 +30,6 @@ vec4 norm_load(uint64_t base, uint n_cols, uint row, uint i)
     return x;
 }
 
-// The same of the only row, of words that may not be there yet.
-vec4 norm_look(uint64_t base, uint n_cols, uint i)
-{
-    if (NORM_WHOLE == 1) return i < n_cols ? VF4(base).v[i / 4] : vec4(0);
-    vec4 x = vec4(0);
-    [[unroll]] for (uint j = 0; j < 4; j++)
-        if (i + j < n_cols) x[j] = VF1(base).v[i + j];
-    return x;
-}
-
 void norm_store(uint64_t base, uint n_cols, uint row, uint i, vec4 x)
 {
     if (NORM_WHOLE == 1) {
@@ -105,59 +95,37 @@ struct NormArgs {
     vec4 x[ROUNDS], w1[ROUNDS], w2[ROUNDS];
 };
 
-void norm_ask_weights(gm_vk_norms n, uint n_cols, inout NormArgs a)
-{
-    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        if (n.w1 != 0) a.w1[k] = norm_load(n.w1, n_cols, 0, norm_place(k));
-        if (n.w2 != 0) a.w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
-    }
-}
-
-// y and x of the only row as far as they are there; true if some of them are not.
-bool norm_misses(gm_vk_norms n, uint64_t y, uint n_cols, out vec4 v[ROUNDS], inout NormArgs a)
-{
-    bool misses = false;
-    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        v[k] = norm_look(y, n_cols, norm_place(k));
-        a.x[k] = norm_look(n.x, n_cols, norm_place(k));
-    }
-    [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        misses = misses || is_unwritten(floatBitsToUint(v[k])) ||
-                 is_unwritten(floatBitsToUint(a.x[k]));
-    }
-    return misses;
-}
-
 // Row i of what is written: y in v becomes x + norm(y), if there is such a norm. Of its rounds only
 // the one that is mine is written, or all where that is ROUNDS, and nothing without `stores`.
-void norm_first(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], NormArgs a, uint mine,
-                bool stores)
+void norm_first(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], vec4 x[ROUNDS],
+                vec4 w1[ROUNDS], uint mine, bool stores)
 {
     if (n.w1 == 0) return;
     const float up = norm_factor_of(v, n_cols, n.eps1);
     [[unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        v[k] = norm_added(a.x[k], norm_scaled(v[k], up, a.w1[k], n.offset1));
+        v[k] = norm_added(x[k], norm_scaled(v[k], up, w1[k], n.offset1));
         if (stores && n.dst != 0 && (mine == ROUNDS || mine == k))
             norm_store(n.dst, n_cols, i, norm_place(k), v[k]);
     }
 }
 
+// Four values of the second norm's row i, from `at` on, to wherever they are wanted.
+void norm_put(gm_vk_norms n, uint n_cols, uint i, uint at, vec4 h, bool stores)
+{
+    if (stores && n.h != 0) norm_store(n.h, n_cols, i, at, h);
+    if (n.q != 0)
+        round_lanes(h, n.q, n.meta, i, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, n.plane,
+                    stores && at < n_cols);
+}
+
 // The norm of that. v and a are used up: a compiler would keep a copy of what is not.
-void norm_second(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], inout NormArgs a,
-                 uint mine, bool stores)
+void norm_second(gm_vk_norms n, uint n_cols, uint i, inout vec4 v[ROUNDS], inout NormArgs a)
 {
     if (n.w2 == 0) return;
     const float up = norm_factor_of(v, n_cols, n.eps2);
     // Rounding is long code, so it is there once: values move up to the first place.
     [[dont_unroll]] for (uint k = 0; k < ROUNDS; k++) {
-        if (mine == ROUNDS || mine == k) {
-            const uint at = norm_place(k);
-            const vec4 h = norm_scaled(v[0], up, a.w2[0], n.offset2);
-            if (stores && n.h != 0) norm_store(n.h, n_cols, i, at, h);
-            if (n.q != 0)
-                round_lanes(h, n.q, n.meta, i, at / GM_VK_BLOCK, n_cols / GM_VK_BLOCK, n.plane,
-                            stores && at < n_cols);
-        }
+        norm_put(n, n_cols, i, norm_place(k), norm_scaled(v[0], up, a.w2[0], n.offset2), true);
         [[unroll]] for (uint j = 1; j < ROUNDS; j++) {
             v[j - 1] = v[j];
             a.w2[j - 1] = a.w2[j];
@@ -179,6 +147,6 @@ void norm_row(gm_vk_norms n, uint64_t y, uint n_cols, uint from, uint i)
         }
         if (n.w2 != 0) a.w2[k] = norm_load(n.w2, n_cols, 0, norm_place(k));
     }
-    norm_first(n, n_cols, i, v, a, ROUNDS, true);
-    norm_second(n, n_cols, i, v, a, ROUNDS, true);
+    norm_first(n, n_cols, i, v, a.x, a.w1, ROUNDS, true);
+    norm_second(n, n_cols, i, v, a);
 }

@@ -9,7 +9,6 @@
 // AFTER_GELU: a group works on R rows of two matrices, gate and up. AFTER_NORM: the norms
 // that follow are done here, too (inc/tail.glsl).
 #include "inc/operands.glsl"
-#include "inc/norms.glsl"
 #include "inc/tail.glsl"
 
 layout(constant_id = ID_R) const uint R = 1;

@@ -5,7 +5,7 @@
 // (inc/flow.glsl).
 
 #include "inc/last.glsl"
-#include "inc/flow.glsl"
+#include "inc/norm_part.glsl"
 
 void tail(uint n_rows)
 {
@@ -19,22 +19,7 @@ bool norms_beside()
 {
     if (FLOW == 0 || AFTER != GM_VK_AFTER_NORM || gl_WorkGroupID.x < p.wg_end[0])
         return false;
-    const uint mine = gl_WorkGroupID.x - p.wg_end[0];
-    NormArgs a;
-    vec4 y[ROUNDS];
-    [[dont_unroll]] for (bool again = flow_rehearses(p.flow), last = !again; again || last;) {
-        norm_ask_weights(p.norms, p.n_rows[0], a);
-        uint looks = 0;
-        if (last) flow_until(p.flow, p.flow.done + GM_VK_FLOW_INNER, p.wg_end[0]);
-        bool misses;
-        do {
-            misses = norm_misses(p.norms, p.dst[0], p.n_rows[0], y, a) && last;
-        } while (flow_again(p.flow, misses, looks));
-        norm_first(p.norms, p.n_rows[0], 0, y, a, mine, last);
-        if (last) flow_done(p.flow);
-        norm_second(p.norms, p.n_rows[0], 0, y, a, mine, last);
-        last = again;
-        again = false;
-    }
+    norm_part(p.norms, p.dst[0], p.n_rows[0], gl_WorkGroupID.x - p.wg_end[0], p.flow,
+              p.flow.done + GM_VK_FLOW_INNER, p.wg_end[0]);
     return true;
 }
