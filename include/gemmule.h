@@ -275,6 +275,15 @@ typedef struct gm_tune_row {
     uint32_t n_tries, chosen;
 } gm_tune_row;
 
+/* A kind of kernel in a step on a device. */
+typedef struct gm_kernel_row {
+    char what[64]; /* "ffn_gate, ffn_up": the weights that it multiplies with, or what it does */
+    const char *kernel; /* "matmul.q4_0"                                                       */
+    uint32_t n;         /* how many of it the step has                                         */
+    double us;          /* microseconds that they take, all together                           */
+    double bytes;       /* of weights and KV cache that they read; 0: of neither               */
+} gm_kernel_row;
+
 /* What was done on a device since it was opened; all 0 where a backend has none. Setting up may do
  * anything; a step allocates, compiles and records nothing. */
 typedef struct gm_device_counts {

@@ -222,6 +222,10 @@ typedef struct gm_bench_opts {
     uint32_t check; /* 1: compare the last row of logits of the first one with ref-int8's, of a GPU
                        with cpu's (slow) */
     gm_engine_opts engine;
+    /* Told of each kind of kernel in one more step, those first that take most, or NULL. They are run
+     * one after the other for that, with nothing overlapping; GM_E_UNSUP where a backend times none. */
+    void (*kernel)(void *ctx, const gm_kernel_row *row);
+    void *kernel_ctx;
 } gm_bench_opts;
 gm_bench_opts gm_bench_opts_default(void);
 

@@ -24,7 +24,7 @@
 typedef struct test_args {
     gm_arglist prompt, depth, batch; /* of uint32_t */
     gm_argnum decode, reps;
-    bool check;
+    bool check, kernels;
 } test_args;
 
 typedef struct bench_opts {
@@ -78,6 +78,11 @@ static const gm_argrow test_rows[] = {
      .help = "compare the log-probabilities of the last token with\n"
              "ref-int8's, of a GPU with cpu's, and show the largest\n"
              "difference (slow)"},
+    {.name = "kernels",
+     .kind = GM_ARG_FLAG,
+     .offset = offsetof(test_args, kernels),
+     .help = "on a GPU, show what each kind of kernel takes, run one\n"
+             "after the other, and what it reads of memory"},
     {0},
 };
 
@@ -109,12 +114,16 @@ typedef struct bench {
     json_t *rows;         /* with --json, until the end                                 */
 } bench;
 
+#define KERNELS 64 /* kinds of them in a row */
+
 /* One row. */
 typedef struct row {
     const gm_bench_opts *opts;
     gm_bench_result r;
     char name[64];
     double share; /* of the roof; NaN where that is not known */
+    gm_kernel_row kernels[KERNELS];
+    uint32_t n_kernels;
 } row;
 
 /* ---- what is measured ------------------------------------------------------------------ */
@@ -200,6 +209,40 @@ static void print_row(const row *w)
                   100 * r->spread, r->hash, check);
 }
 
+static double kernels_us(const row *w)
+{
+    double us = 0;
+    for (uint32_t i = 0; i < w->n_kernels; i++)
+        us += w->kernels[i].us;
+    return us;
+}
+
+static double kernel_gb_s(const gm_kernel_row *k)
+{
+    return k->us > 0 ? k->bytes / k->us * 1e-3 : 0;
+}
+
+static void print_kernels(const row *w)
+{
+    const double all = kernels_us(w);
+    const uint32_t batch = w->opts->batch;
+    if (!w->n_kernels) return;
+    gm_out_printf("  %-28s %-22s %5s %11s %7s %8s\n", "kernels of a step", "", "n", "us", "share",
+                  "GB/s");
+    for (uint32_t i = 0; i < w->n_kernels; i++) {
+        const gm_kernel_row *const k = &w->kernels[i];
+        char speed[16] = "-";
+        const double gb_s = kernel_gb_s(k);
+        if (k->bytes > 0) snprintf(speed, sizeof speed, gb_s < 10 ? "%.2f" : "%.1f", gb_s);
+        gm_out_printf("  %-28s %-22s %5" PRIu32 " %11.1f %6.1f%% %8s\n", k->what, k->kernel, k->n,
+                      k->us, all > 0 ? 100 * k->us / all : 0, speed);
+    }
+    gm_out_printf("  %-28s %-22s %5s %11.1f\n", "one after the other", "", "", all);
+    if (!w->opts->prompt)
+        gm_out_printf("  %-28s %-22s %5s %11.1f\n", "as they run, with the host", "", "",
+                      1e6 * batch / w->r.tok_s);
+}
+
 /* A name in quotes, which has quotes and commas of its own. */
 static void print_csv_text(const char *text)
 {
@@ -258,6 +301,19 @@ static json_t *row_json(const row *w)
                   hash, "check", gm_outjson_real(r->check < 0 ? (double)NAN : r->check)));
 }
 
+static json_t *kernels_json(const row *w)
+{
+    json_t *const all = gm_need(json_array());
+    for (uint32_t i = 0; i < w->n_kernels; i++) {
+        const gm_kernel_row *const k = &w->kernels[i];
+        gm_outjson_append(
+            all, gm_need(json_pack("{s:s, s:s, s:I, s:o, s:o}", "what", k->what, "kernel",
+                                   k->kernel, "n", (json_int_t)k->n, "us", gm_outjson_real(k->us),
+                                   "gb_s", gm_outjson_real(kernel_gb_s(k)))));
+    }
+    return all;
+}
+
 static void print_json(bench *b)
 {
     gm_out_json(json_pack(
@@ -313,6 +369,26 @@ static int tell_load(void *bar, uint64_t done, uint64_t total)
     return cancel;
 }
 
+static void take_kernel(void *ctx, const gm_kernel_row *k)
+{
+    row *const w = ctx;
+    if (w->n_kernels < KERNELS) w->kernels[w->n_kernels++] = *k;
+}
+
+static void print(bench *b, const row *w)
+{
+    if (b->opts->general.json) {
+        json_t *const one = row_json(w);
+        if (b->opts->test.kernels) json_object_set_new(one, "kernels", kernels_json(w));
+        gm_outjson_append(b->rows, one);
+    } else if (b->opts->csv) {
+        print_csv(b, w);
+    } else {
+        print_row(w);
+        print_kernels(w);
+    }
+}
+
 static int run_test(bench *b, const gm_bench_opts *o)
 {
     row w = {.opts = o, .r = {.size = sizeof w.r}};
@@ -323,6 +399,10 @@ static int run_test(bench *b, const gm_bench_opts *o)
     opts.engine.progress = tell_load;
     opts.engine.trying = gm_bar_tell_tries;
     opts.engine.progress_ctx = &bar;
+    if (b->opts->test.kernels) {
+        opts.kernel = take_kernel;
+        opts.kernel_ctx = &w;
+    }
     gm_bar_begin(&bar, w.name);
     gm_bar_show(&bar);
     const gm_status status = gm_bench_run(b->session.model, &opts, &w.r, &err);
@@ -333,12 +413,7 @@ static int run_test(bench *b, const gm_bench_opts *o)
                         : gm_session_cached(&b->session) ? 0
                                                          : w.r.roof_gb_s;
     w.share = roof > 0 ? (o->prompt ? w.r.gop_s : w.r.gb_s) / roof : (double)NAN;
-    if (b->opts->general.json)
-        gm_outjson_append(b->rows, row_json(&w));
-    else if (b->opts->csv)
-        print_csv(b, &w);
-    else
-        print_row(&w);
+    print(b, &w);
     if (b->opts->general.verbose) say_counts(&w);
     gm_out_flush();
     return GM_EXIT_OK;
@@ -427,6 +502,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
         code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
     if (code == GM_EXIT_OK && b.opts->csv && b.opts->general.json)
         code = gm_args_refuse(self, "--csv and --json are two formats, expected one");
+    if (code == GM_EXIT_OK && b.opts->csv && b.opts->test.kernels)
+        code = gm_args_refuse(self, "--csv has no place for --kernels, --json has");
     if (code == GM_EXIT_OK && measures_nothing(&b.opts->test))
         code = gm_args_refuse(self, "-p 0 and -n 0 leave nothing to measure");
     if (code == GM_EXIT_OK) code = bench_model(&b);

@@ -57,3 +57,11 @@ gm_status gm_backend_no_tune(gm_backend *be, const gm_tune_model *m, const gm_tu
     (void)be, (void)m, (void)how, (void)err;
     return GM_OK;
 }
+
+gm_status gm_backend_no_profile(gm_exec *ex, const gm_step *s, gm_kernel_row *rows, uint32_t cap,
+                                uint32_t *n, gm_err *err)
+{
+    (void)ex, (void)s, (void)rows, (void)cap;
+    *n = 0;
+    return gm_fail(err, GM_E_UNSUP, 0, "backend: only vulkan times its kernels");
+}

@@ -200,19 +200,27 @@ typedef struct gm_backend_ops {
 
     gm_status (*run)(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
     gm_status (*wait)(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
+
+    /* Runs a step, where none is under way, and then its kernels a few times more, one after the
+     * other: at most cap rows, one for each kind of them, with the least time of each kernel. What the
+     * step does to its slots is done as often, so that nobody should go on from there. */
+    gm_status (*profile)(gm_exec *ex, const gm_step *s, gm_kernel_row *rows, uint32_t cap,
+                         uint32_t *n, gm_err *err);
 } gm_backend_ops;
 
 /* For backends that have no devices to choose from: refuses a configuration that names one; and their
  * device_at. */
 gm_status gm_backend_no_device(const gm_backend_cfg *cfg, const char *name, gm_err *err);
 gm_status gm_backend_no_device_at(uint32_t index, gm_device_info *out, gm_err *err);
-/* For backends that compute in the host's memory; whose kernels have no names; and that have nothing to
- * choose from. */
+/* For backends that compute in the host's memory; whose kernels have no names; that have nothing to
+ * choose from; and that time no kernels (GM_E_UNSUP). */
 gm_status gm_backend_no_exec_size(gm_backend *be, const gm_plan *p, const gm_kv_desc *kv,
                                   gm_bucket most, uint64_t *bytes, gm_err *err);
 void gm_backend_no_kernels(gm_backend *be, gm_strbuf *out);
 gm_status gm_backend_no_tune(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
                              gm_err *err);
+gm_status gm_backend_no_profile(gm_exec *ex, const gm_step *s, gm_kernel_row *rows, uint32_t cap,
+                                uint32_t *n, gm_err *err);
 
 /* The backends of this build. find answers NULL for an unknown name; "auto" is the one on the
  * processor, which every machine has (engine/place.c looks for a better one). */

@@ -65,15 +65,27 @@ gm_status gm_runner_reopen(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err)
     return gm_runner_load(r, r->model, cfg, err);
 }
 
-gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err)
+/* The smallest that has room. */
+static gm_exec *exec_for(const gm_runner *r, const gm_step *s)
 {
     uint32_t bucket = 0;
     while (bucket + 1 < GM_RUNNER_BUCKETS && (!r->exec[bucket] || s->n_rows > 1u << bucket))
         bucket++;
-    return r->ops->run(r->exec[bucket], s, t, err);
+    return r->exec[bucket];
+}
+
+gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err)
+{
+    return r->ops->run(exec_for(r, s), s, t, err);
 }
 
 gm_status gm_runner_collect(gm_runner *r, gm_ticket t, gm_result *out, gm_err *err)
 {
     return r->ops->wait(r->be, t, out, err);
+}
+
+gm_status gm_runner_profile(gm_runner *r, const gm_step *s, gm_kernel_row *rows, uint32_t cap,
+                            uint32_t *n, gm_err *err)
+{
+    return r->ops->profile(exec_for(r, s), s, rows, cap, n, err);
 }

@@ -45,5 +45,8 @@ gm_status gm_runner_reopen(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err);
 /* Hands a step over; then waits for it. */
 gm_status gm_runner_submit(gm_runner *r, const gm_step *s, gm_ticket *t, gm_err *err);
 gm_status gm_runner_collect(gm_runner *r, gm_ticket t, gm_result *out, gm_err *err);
+/* Or runs it to time its kernels (gm_backend_ops.profile). */
+gm_status gm_runner_profile(gm_runner *r, const gm_step *s, gm_kernel_row *rows, uint32_t cap,
+                            uint32_t *n, gm_err *err);
 
 #endif

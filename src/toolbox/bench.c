@@ -130,13 +130,19 @@ static gm_status feed(bed *b, uint32_t slot, uint32_t first, uint32_t want, gm_e
     return GM_OK;
 }
 
-/* One token for every sequence. */
-static gm_status decode(bed *b, uint32_t want, gm_err *err)
+/* A step of one token for every sequence. */
+static gm_status put_decode(bed *b, uint32_t want, gm_err *err)
 {
     gm_step_clear(b->step);
     for (uint32_t s = 0; s < b->batch; s++) {
         if (!put_rows(b, s, b->n_ids[s] - 1, 1, want)) return no_room(err);
     }
+    return GM_OK;
+}
+
+static gm_status decode(bed *b, uint32_t want, gm_err *err)
+{
+    GM_TRY(put_decode(b, want, err));
     GM_TRY(run_step(b, err));
     for (uint32_t s = 0; s < b->batch; s++)
         b->ids[(size_t)s * b->place.n_ctx + b->n_ids[s]++] = b->result.out[s].token;
@@ -358,6 +364,44 @@ static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, 
     return fill_result(b, o, &t, out, err);
 }
 
+/* ---- kernels --------------------------------------------------------------------------- */
+
+#define KERNELS 64 /* kinds of them */
+
+static int by_time(const void *a, const void *b)
+{
+    const gm_kernel_row *const x = a, *const y = b;
+    return (x->us < y->us) - (x->us > y->us);
+}
+
+/* Those of the first step that a repetition has. */
+static gm_status tell_kernels(bed *b, const gm_bench_opts *o, gm_err *err)
+{
+    gm_kernel_row rows[KERNELS];
+    uint32_t n = 0;
+    const uint32_t chunk = o->prompt < GM_RUNNER_ROWS ? o->prompt : GM_RUNNER_ROWS;
+    GM_TRY(begin(b, o, err));
+    gm_step_clear(b->step);
+    if (!o->prompt)
+        GM_TRY(put_decode(b, GM_WANT_DRAW, err));
+    else if (!put_rows(b, 0, o->depth, chunk, GM_WANT_DRAW))
+        return no_room(err);
+    GM_TRY(gm_runner_profile(&b->place.runner, b->step, rows, KERNELS, &n, err));
+    qsort(rows, n, sizeof *rows, by_time);
+    for (uint32_t i = 0; i < n; i++)
+        o->kernel(o->kernel_ctx, &rows[i]);
+    return GM_OK;
+}
+
+/* Before it is measured for minutes. */
+static gm_status check_kernels(const bed *b, const gm_bench_opts *o, gm_err *err)
+{
+    const gm_backend_ops *const ops = b->place.runner.ops;
+    if (!o->kernel || ops->profile != gm_backend_no_profile) return GM_OK;
+    return gm_fail(err, GM_E_UNSUP, 0, "bench: the backend %s times no kernels, vulkan does",
+                   ops->name);
+}
+
 /* ---- from outside ---------------------------------------------------------------------- */
 
 gm_bench_opts gm_bench_opts_default(void)
@@ -409,7 +453,9 @@ gm_status gm_bench_run(const gm_model *m, const gm_bench_opts *opts, gm_bench_re
     GM_TRY(read_opts(&o, m, err));
     bed b = {0};
     gm_status status = bed_init(&b, m, &o.engine, err);
+    if (status == GM_OK) status = check_kernels(&b, &o, err);
     if (status == GM_OK) status = time_all(&b, &o, &full, err);
+    if (status == GM_OK && o.kernel) status = tell_kernels(&b, &o, err);
     bed_deinit(&b);
     if (status == GM_OK) memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
     return status;

@@ -106,3 +106,7 @@ else
     echo "skip: script(1) is not here, so nothing was tried at a terminal"
 fi
 finish
+
+# Kernels, which the processor has none of that it could time.
+refused 1 "bench: the backend cpu times no kernels, vulkan does" "$G" "${short[@]}" --kernels
+refused 2 "--csv has no place for --kernels, --json has" "$G" "${short[@]}" --kernels --csv

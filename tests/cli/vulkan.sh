@@ -48,6 +48,17 @@ check "should take the device" err_has "vulkan (on the device asked for)"
 works "${lvp[@]}" "$G" bench -v -p 0 -n 1 -r 1
 check "should say why" err_has "is the processor, not a GPU)"
 
+# What each kind of kernel takes.
+bench=("${lvp[@]}" "$G" bench -m "$tiny" --backend vulkan -n 2 -r 1 --tune off --kernels)
+works "${bench[@]}" -p 20
+row='[0-9]+ +[0-9]+\.[0-9] +[0-9]+\.[0-9]% +'
+check "should have products" out_matches "$newline  ffn_gate, ffn_up +matmul\.q8_0 +$row[0-9]+\.[0-9]+$newline"
+check "should have attention" out_matches "$newline  attention, local +attend +$row[0-9]+\.[0-9]+$newline"
+check "should have a sum for each step" same "$(grep -c '^  one after the other' "$dir/.out")" 2
+works "${bench[@]}" -p 0 --json
+check "should be JSON" node -e 'const t = JSON.parse(process.argv[1]).tests[0];
+    process.exit(t.kernels.length > 5 && t.kernels.every(k => k.n > 0 && k.us >= 0) ? 0 : 1)' "$out"
+
 # What the driver compiled is kept, and a file that is wrong costs a word in -v's.
 kept=("$XDG_CACHE_HOME"/gemmule/vulkan-*.pipelines)
 check "should have kept pipelines" test -s "${kept[0]}"

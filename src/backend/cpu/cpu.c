@@ -192,6 +192,7 @@ const gm_backend_ops gm_backend_cpu = {
     .kv_page_size = gm_cpu_kv_page_size,
     .kv_copy = gm_cpu_kv_copy,
     .tune = gm_backend_no_tune,
+    .profile = gm_backend_no_profile,
     .exec_size_of = gm_backend_no_exec_size,
     .lower = cpu_lower,
     .drop = gm_cpu_drop,

@@ -181,8 +181,8 @@ static gm_status ref_wait(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err
     .size_of = gm_mapped_size_of, .load = gm_mapped_load, .unload = gm_mapped_unload,              \
     .kv_size_of = gm_ref_kv_size_of, .kv_open = gm_ref_kv_open, .kv_close = gm_ref_kv_close,       \
     .kv_page_size = gm_ref_kv_page_size, .kv_copy = gm_ref_kv_copy, .tune = gm_backend_no_tune,    \
-    .exec_size_of = gm_backend_no_exec_size, .lower = ref_lower, .drop = ref_drop, .run = ref_run, \
-    .wait = ref_wait
+    .profile = gm_backend_no_profile, .exec_size_of = gm_backend_no_exec_size, .lower = ref_lower, \
+    .drop = ref_drop, .run = ref_run, .wait = ref_wait
 
 const gm_backend_ops gm_backend_ref = {
     .name = "ref",

@@ -100,4 +100,5 @@ const gm_backend_ops gm_backend_vulkan = {
     .drop = gm_vk_drop,
     .run = gm_vk_run,
     .wait = gm_vk_answer,
+    .profile = gm_vk_profile,
 };

@@ -247,4 +247,8 @@ uint32_t gm_vk_list_flow(const gm_exec *ex, uint32_t slice, gm_vk_list *list);
 gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err);
 gm_status gm_vk_answer(gm_backend *be, gm_ticket t, gm_result *r, gm_err *err);
 
+/* vk_prof.c */
+gm_status gm_vk_profile(gm_exec *ex, const gm_step *s, gm_kernel_row *rows, uint32_t cap,
+                        uint32_t *n, gm_err *err);
+
 #endif

@@ -318,6 +318,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     const uint32_t tried = gm_vk_trial_cut(l->ex->be, &shape, &cut);
     draft t = draft_of(cut.pipeline, (int32_t)w->type->id);
     t.d.tried = tried;
+    t.d.weights[t.d.n_weights++] = w;
     memcpy(t.spec, cut.spec, sizeof t.spec);
     t.rows = cut.rows;
     t.columns = cut.columns;
@@ -416,7 +417,9 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
                             after ? GM_VK_AFTER_NORM : 0, &push);
     const uint32_t per = t.rows;
     uint32_t wgs = 0;
+    t.d.norms = after && !t.apart;
     for (uint32_t i = 0; i < n; i++) {
+        t.d.weights[i] = &l->p->weights.at[ops[i].weight[0]];
         push.w[i] = l->ex->w->addr[ops[i].weight[0]];
         push.dst[i] = l->ex->values[ops[i].out].f32;
         push.n_rows[i] = l->p->vals[ops[i].out].cols;
@@ -424,6 +427,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
         if (i + 1 < n) push.wg_end[i] = wgs;
         touches_value(l, &t, ops[i].out, true);
     }
+    t.d.n_weights = n;
     if (after) *apart = t.apart;
     if (after && t.apart) l->tried = t.d.tried;
     if (after && !t.apart) {
@@ -486,6 +490,7 @@ static gm_status lower_gate(lowering *l, const gm_op *op)
     draft t = product_draft(l, op, gate, GM_VK_AFTER_GELU, &push);
     const gm_vk_value *const out = &l->ex->values[op->out];
     const uint32_t per = t.rows, rows = l->p->vals[op->out].cols;
+    t.d.weights[t.d.n_weights++] = &l->p->weights.at[op->weight[1]];
     push.w[0] = l->ex->w->addr[op->weight[0]];
     push.w[1] = l->ex->w->addr[op->weight[1]];
     push.n_rows[0] = push.n_rows[1] = rows;
@@ -604,6 +609,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
     const gm_vk_value *const out = &ex->values[op->out];
     const bool walk = !gm_vk_splits_attention(ex, op), rounds = op->attn.head_dim % 32 == 0;
     draft t = draft_of("attend", GM_VK_NO_TYPE);
+    t.d.attends = op;
     struct gm_vk_attend push = {
         .head = step_at(l, 0),
         .rows = step_at(l, ex->rows_off),

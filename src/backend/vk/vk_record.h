@@ -7,6 +7,8 @@
  * out. vk_record.c is the only file that calls vkCmd*. */
 
 #include "backend/vk/vk_pipeline.h"
+#include "plan/op.h"
+#include "quant/tensor.h"
 
 #define GM_VK_RANGES 12
 
@@ -29,7 +31,11 @@ typedef struct gm_vk_dispatch {
     uint32_t n_done; /* how often it counts itself when it is done, 0: not at all    */
     uint32_t n_held; /* and before, when the two behind it may ask for much, 0: they may always */
     double work;     /* multiplications of products, of as many rows as there can be */
-    uint32_t tried;  /* what of it a trial tries (gm_vk_trial_cut), or 0 */
+    const gm_tensor *weights[3]; /* n_weights of them, if it is a product */
+    uint32_t n_weights;
+    bool norms;           /* it does those behind the product, too    */
+    const gm_op *attends; /* the attention that it is, or NULL        */
+    uint32_t tried;       /* what of it a trial tries (gm_vk_trial_cut), or 0 */
     uint8_t push[GM_VK_PUSH];
     gm_vk_range ranges[GM_VK_RANGES];
 } gm_vk_dispatch;

@@ -58,21 +58,11 @@ typedef struct gm_vk_timed {
     uint64_t *ticks; /* [n + 1] of the last run */
     size_t n;        /* dispatches, or 1        */
     bool whole;
+    uint32_t slice; /* whose step it is        */
 } gm_vk_timed;
 gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, gm_err *err);
 gm_status gm_vk_timed_run(gm_vk_timed *t, gm_exec *ex, gm_err *err);
 double gm_vk_timed_us(const gm_vk_timed *t, const gm_exec *ex, size_t i);
 void gm_vk_timed_close(gm_vk_timed *t, gm_exec *ex);
-
-/* Runs the step that lies in the exec's first slice (no other exec has run one there since)
- * again, with a timestamp after each
- * dispatch, and adds the time of each kind of kernel to rows[]; *n of at most cap are filled. */
-typedef struct gm_vk_prof_row {
-    const char *name; /* of the shader */
-    uint32_t grid[3], spec[GM_VK_SPECS];
-    uint32_t n;
-    double us; /* all n together */
-} gm_vk_prof_row;
-gm_status gm_vk_profile(gm_exec *ex, gm_vk_prof_row *rows, size_t cap, size_t *n, gm_err *err);
 
 #endif

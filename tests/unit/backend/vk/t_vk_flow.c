@@ -721,6 +721,48 @@ static void test_mixed(void **state)
     tiny_deinit(&t);
 }
 
+/* Kernels of a step have times of their own, by barriers and where they wait for each other: every one
+ * is in some row, and what they read is what the step has. */
+static void test_profile(void **state)
+{
+    (void)state;
+    scene s;
+    scene_open(&s, model_open("q4_0"), &(gm_backend_cfg){0});
+    for (int flows = 0; flows < 2; flows++) {
+        gm_kernel_row rows[32];
+        gm_err err = {0};
+        uint32_t n = 0, n_kernels = 0, n_attend = 0, n_heads = 0;
+        if (flows) choose(s.be, GM_VK_FLOW_ON);
+        lower(&s);
+        assert_int_equal(s.ex->flows, flows);
+        for (uint32_t pos = 0; pos < 3; pos++) {
+            put_token(s.step, 0, pos);
+            assert_int_equal(ops->profile(s.ex, s.step, rows, 32, &n, &err), GM_OK);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            n_kernels += rows[i].n;
+            assert_true(rows[i].us > 0 && strlen(rows[i].what) > 0);
+            if (strncmp(rows[i].what, "attention", 9) == 0) {
+                n_attend += rows[i].n;
+                assert_true(rows[i].bytes == 3.0 * rows[i].n * (double)s.kv->layer_size / 32);
+            }
+            if (strcmp(rows[i].what, "token_embd") == 0) {
+                n_heads += rows[i].n;
+                assert_true(rows[i].bytes == (double)s.model->plan.weights.at[0].size);
+            }
+        }
+        assert_int_equal(n_kernels, s.ex->n_dispatches);
+        assert_int_equal(n_attend, s.model->config.n_layer);
+        assert_int_equal(n_heads, 1);
+        put_token(s.step, 0, 3);
+        assert_int_equal(ops->profile(s.ex, s.step, rows, 2, &n, &err), GM_OK);
+        assert_int_equal(n, 2);
+        ops->drop(s.ex);
+        s.ex = NULL;
+    }
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -728,7 +770,7 @@ int main(void)
         cmocka_unit_test(test_holds), cmocka_unit_test(test_gives_up),
         cmocka_unit_test(test_late),  cmocka_unit_test(test_late_once),
         cmocka_unit_test(test_given), cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_mixed), cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests_name("t_vk_flow", tests, tiny_setup, tiny_teardown);
 }
