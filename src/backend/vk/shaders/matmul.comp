@@ -108,28 +108,36 @@ void use(uint u, uint at, uint round, uint n_blocks)
     }
 }
 
+// Block i of those that are shared, the first of which is `first` of the workgroup's columns; true if
+// it was not all there. Who looks again looks past all caches.
+bool share_block(uint i, uint col_first, uint n, uint first, uint n_blocks, bool again)
+{
+    const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
+    const uint col = min(col_first + c / PLANES, n - 1);
+    const uint from = col * n_blocks + c % PLANES * p.plane + b;
+    const uvec4 x0 = again ? VU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
+    const uvec4 x1 = again ? VU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
+    const uvec2 meta = again ? VU2(p.meta).v[from] : U2(p.meta).v[from];
+    low[i] = x0;
+    high[i] = x1;
+    column_meta[i] = column_meta_of(meta);
+    return is_unwritten(x0) || is_unwritten(x1) || is_unwritten(meta);
+}
+
 // Blocks [first, first + BLOCKS) of the workgroup's columns. The first look at them may end in a
 // cache that the workgroups of a multiprocessor share; they all want the same.
 void share_columns(uint col_first, uint n, uint first, uint n_blocks)
 {
-    uint looks = 0;
-    bool misses;
+    const uint all = CG * NC * BLOCKS;
+    uint looks = 0, missing = 0;
     barrier();
-    do {
-        misses = false;
-        for (uint i = gl_LocalInvocationIndex; i < CG * NC * BLOCKS; i += gl_WorkGroupSize.x) {
-            const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
-            const uint col = min(col_first + c / PLANES, n - 1);
-            const uint from = col * n_blocks + c % PLANES * p.plane + b;
-            const uvec4 x0 = looks > 0 ? VU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
-            const uvec4 x1 = looks > 0 ? VU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
-            const uvec2 meta = looks > 0 ? VU2(p.meta).v[from] : U2(p.meta).v[from];
-            misses = misses || is_unwritten(x0) || is_unwritten(x1) || is_unwritten(meta);
-            low[i] = x0;
-            high[i] = x1;
-            column_meta[i] = column_meta_of(meta);
-        }
-    } while (flow_again(p.flow, misses, looks));
+    for (uint i = gl_LocalInvocationIndex; i < all; i += gl_WorkGroupSize.x)
+        missing += uint(share_block(i, col_first, n, first, n_blocks, false));
+    [[dont_unroll]] while (flow_again(p.flow, missing != 0, looks)) {
+        missing = 0;
+        [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < all; i += gl_WorkGroupSize.x)
+            missing += uint(share_block(i, col_first, n, first, n_blocks, true));
+    }
     barrier();
 }
 
