@@ -108,8 +108,8 @@ void use(uint u, uint at, uint round, uint n_blocks)
     }
 }
 
-// Block i of those that are shared, the first of which is `first` of the workgroup's columns; true if
-// it was not all there. Who looks again looks past all caches.
+// Block i of those that are shared, the first of which is `first` of the workgroup's columns; true
+// if it was not all there. Who looks again looks past all caches.
 bool share_block(uint i, uint col_first, uint n, uint first, uint n_blocks, bool again)
 {
     const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
