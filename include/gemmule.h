@@ -189,13 +189,16 @@ gm_status gm_engine_open(gm_engine **out, const gm_model *m, const gm_engine_opt
 /* Cancels what runs and joins the thread; every request must be closed before. NULL is fine. */
 void gm_engine_close(gm_engine *e);
 
-/* The name of the i-th backend of this build, NULL past the last; with a line about it. */
+/* The name of the i-th backend, NULL past the last; with a line about it, which is "not in this build"
+ * where it was left out. */
 const char *gm_backend_name(size_t i, const char **about);
 /* What "auto" comes to for this model and these options (which may be NULL): vulkan where a GPU is
  * there and has the memory, else cpu; with the reason. Another backend is answered as it is, with "". */
 const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, char why[GM_WHY_LEN]);
-/* The backend that this engine runs on, and why where "auto" chose it, else "". */
+/* The backend that this engine runs on; the device that it has there, "" where the processor computes;
+ * and why that backend where "auto" chose it, else "". */
 const char *gm_engine_backend(const gm_engine *e);
+const char *gm_engine_device(const gm_engine *e);
 const char *gm_engine_why(const gm_engine *e);
 /* Positions that one request may take. */
 uint32_t gm_engine_ctx(const gm_engine *e);

@@ -182,9 +182,9 @@ static int option_refuse(const gm_command *cmd, const char *arg)
             n++;
         }
     }
-    const size_t first = strcspn(cmd->words, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    snprintf(names[n], sizeof names[n], "%.*s", (int)strcspn(cmd->words + first, " ]"),
-             cmd->words + first);
+    const char *const words = cmd->words ? cmd->words : "";
+    const char *const first = words + strcspn(words, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    snprintf(names[n], sizeof names[n], "%.*s", (int)strcspn(first, " ]"), first);
     at[n] = names[n];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
     const char *const meant = gm_hint_find(name, at, n + 1);

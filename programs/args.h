@@ -75,7 +75,7 @@ typedef struct gm_command gm_command;
 struct gm_command {
     const char *name;
     const char *summary;       /* one line                                           */
-    const char *words;         /* as usage names them: "FILE", "[PROMPT ...]"        */
+    const char *words;         /* as usage names them: "FILE"; NULL: there are none  */
     const char *about;         /* what a user should know before the options; lines  */
     const char *examples;      /* lines that work as written                         */
     const gm_arggroup *groups; /* ends with a group that has no title                */

@@ -186,10 +186,15 @@ static void name_test(const gm_bench_opts *o, char name[64])
 static void print_head(const bench *b)
 {
     char size[16];
-    gm_out_printf("%s, %s %s; %s %s, %" PRIu32 " thread%s, KV cache %s; %s\n", b->session.path,
-                  gm_size_text(b->session.info.weight_size, size), b->type, b->backend.name,
-                  b->backend.isa, b->backend.n_threads, b->backend.n_threads == 1 ? "" : "s",
-                  b->backend.kv_type, b->machine);
+    const gm_backend_info *const on = &b->backend;
+    gm_out_printf("%s, %s %s; %s ", b->session.path,
+                  gm_size_text(b->session.info.weight_size, size), b->type, on->name);
+    if (on->device[0])
+        gm_out_printf("on %s", on->device);
+    else
+        gm_out_printf("%s, %" PRIu32 " thread%s", on->isa, on->n_threads,
+                      on->n_threads == 1 ? "" : "s");
+    gm_out_printf(", KV cache %s; %s\n", on->kv_type, b->machine);
     gm_out_printf("%-24s %9s %15s %8s %7s %7s  %-16s  %s\n", "test", "tok/s", "speed", "roof",
                   "share", "spread", "logits hash", "check");
 }
@@ -263,12 +268,19 @@ static void print_csv_head(void)
                   "spread,hash,check\n");
 }
 
+/* Nothing where it was not measured. */
+static void print_csv_measured(double x)
+{
+    if (x > 0) gm_out_printf("%.6g", x);
+    gm_out_bytes(",", 1);
+}
+
 static void print_csv(const bench *b, const row *w)
 {
     const gm_bench_result *const r = &w->r;
     const gm_bench_opts *const o = w->opts;
-    char share[32] = "", check[32] = "";
-    if (!isnan(w->share)) snprintf(share, sizeof share, "%.6g", w->share);
+    const double measured[] = {r->tok_s, r->gb_s, r->gop_s, r->roof_gb_s, r->roof_gop_s, w->share};
+    char check[32] = "";
     if (r->check >= 0) snprintf(check, sizeof check, "%.6g", r->check);
     gm_out_printf("%s,", GM_COMMIT);
     print_csv_text(b->machine);
@@ -280,8 +292,15 @@ static void print_csv(const bench *b, const row *w)
     gm_out_printf("%" PRIu32 ",%s,%s,", r->n_threads, b->backend.kv_type, w->name);
     gm_out_printf("%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",", o->prompt,
                   o->decode, o->depth, o->batch, o->reps);
-    gm_out_printf("%.6g,%.6g,%.6g,%.6g,%.6g,%s,%.6g,%016" PRIx64 ",%s\n", r->tok_s, r->gb_s,
-                  r->gop_s, r->roof_gb_s, r->roof_gop_s, share, r->spread, r->hash, check);
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
+        print_csv_measured(measured[i]);
+    gm_out_printf("%.6g,%016" PRIx64 ",%s\n", r->spread, r->hash, check);
+}
+
+/* Null where it was not measured. */
+static json_t *measured_json(double x)
+{
+    return gm_outjson_real(x > 0 ? x : (double)NAN);
 }
 
 static json_t *row_json(const row *w)
@@ -290,15 +309,14 @@ static json_t *row_json(const row *w)
     const gm_bench_opts *const o = w->opts;
     char hash[17];
     snprintf(hash, sizeof hash, "%016" PRIx64, r->hash);
-    return gm_need(
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}",
-                  "test", w->name, "prompt", (json_int_t)o->prompt, "decode", (json_int_t)o->decode,
-                  "depth", (json_int_t)o->depth, "batch", (json_int_t)o->batch, "reps",
-                  (json_int_t)o->reps, "tok_s", gm_outjson_real(r->tok_s), "gb_s",
-                  gm_outjson_real(r->gb_s), "gop_s", gm_outjson_real(r->gop_s), "roof_gb_s",
-                  gm_outjson_real(r->roof_gb_s), "roof_gop_s", gm_outjson_real(r->roof_gop_s),
-                  "share", gm_outjson_real(w->share), "spread", gm_outjson_real(r->spread), "hash",
-                  hash, "check", gm_outjson_real(r->check < 0 ? (double)NAN : r->check)));
+    return gm_need(json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "test",
+        w->name, "prompt", (json_int_t)o->prompt, "decode", (json_int_t)o->decode, "depth",
+        (json_int_t)o->depth, "batch", (json_int_t)o->batch, "reps", (json_int_t)o->reps, "tok_s",
+        gm_outjson_real(r->tok_s), "gb_s", measured_json(r->gb_s), "gop_s", measured_json(r->gop_s),
+        "roof_gb_s", measured_json(r->roof_gb_s), "roof_gop_s", measured_json(r->roof_gop_s),
+        "share", gm_outjson_real(w->share), "spread", gm_outjson_real(r->spread), "hash", hash,
+        "check", gm_outjson_real(r->check < 0 ? (double)NAN : r->check)));
 }
 
 static json_t *kernels_json(const row *w)
@@ -309,7 +327,7 @@ static json_t *kernels_json(const row *w)
         gm_outjson_append(
             all, gm_need(json_pack("{s:s, s:s, s:I, s:o, s:o}", "what", k->what, "kernel",
                                    k->kernel, "n", (json_int_t)k->n, "us", gm_outjson_real(k->us),
-                                   "gb_s", gm_outjson_real(kernel_gb_s(k)))));
+                                   "gb_s", measured_json(kernel_gb_s(k)))));
     }
     return all;
 }
@@ -464,8 +482,8 @@ static void say_facts(const bench *b)
     if (b->why[0]) gm_say_fact("backend", "%s (%s)", b->backend.name, b->why);
     if (b->backend.device[0]) gm_say_fact("device", "%s, %s", b->backend.device, b->backend.driver);
     gm_say_fact("commit", "%s", GM_COMMIT);
-    gm_say_fact("read roof", "%.1f GB/s", b->backend.read_gb_s);
-    gm_say_fact("int8 roof", "%.1f Gop/s", b->backend.int8_gop_s);
+    if (b->backend.read_gb_s > 0) gm_say_fact("read roof", "%.1f GB/s", b->backend.read_gb_s);
+    if (b->backend.int8_gop_s > 0) gm_say_fact("int8 roof", "%.1f Gop/s", b->backend.int8_gop_s);
 }
 
 static int bench_model(bench *b)

@@ -39,6 +39,15 @@ static void print_device(const gm_device_info *d)
     }
 }
 
+/* What has the loader and drivers that the sentence misses, where it misses them. */
+static void print_none(const char *sentence)
+{
+    gm_out_printf("none: %s\n", sentence);
+    if (strstr(sentence, "loader"))
+        gm_out_printf("Debian and Ubuntu have them in libvulkan1 (the loader) and "
+                      "mesa-vulkan-drivers; NVIDIA's driver has its own\n");
+}
+
 static json_t *json_text(const char *text)
 {
     return gm_outjson_text(text, strlen(text));
@@ -87,7 +96,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
         gm_out_json(json_pack("{s:O, s:o}", "devices", all, "note",
                               none ? json_text(err.msg) : gm_need(json_null())));
     json_decref(all);
-    if (none && !o->general.json) gm_out_printf("none: %s\n", err.msg);
+    if (none && !o->general.json) print_none(err.msg);
     return GM_EXIT_OK;
 }
 

@@ -199,13 +199,13 @@ static void say_ready(const gm_server *s, const gm_session *session, const serve
     const char *const host = o->listen.host ? o->listen.host : "127.0.0.1";
     const bool v6 = strchr(host, ':') != NULL; /* a URL has it in brackets */
     gm_engine_stats stats = {.size = sizeof stats};
-    char weights[16], kv[16];
+    char weights[16], kv[16], backend[GM_SESSION_BACKEND_LEN];
     gm_engine_stat(session->engine, &stats);
     printf("gemmule: %s on %s://%s%s%s:%u, %u tokens a request, %u at once, backend %s, "
            "weights %s, KV cache %s\n",
            gm_server_model(s), o->listen.tls_cert ? "https" : "http", v6 ? "[" : "", host,
            v6 ? "]" : "", gm_server_port(s), gm_engine_ctx(session->engine), stats.n_slots,
-           gm_engine_backend(session->engine), gm_size_text(session->info.weight_size, weights),
+           gm_session_backend(session, backend), gm_size_text(session->info.weight_size, weights),
            gm_size_text(stats.kv_size, kv));
     if (fflush(stdout) == 0) return;
     gm_say_note("standard output cannot be written: %s; serving on port %u", strerror(errno),
@@ -295,7 +295,6 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 const gm_command gm_cmd_serve = {
     .name = "serve",
     .summary = "answer programs over HTTP, as OpenAI's API does",
-    .words = "",
     .about =
         "POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models,\n"
         "/health, /metrics, /props: docs/HTTP.md has every field. Many are answered at once, and\n"

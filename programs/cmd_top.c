@@ -410,7 +410,6 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
 const gm_command gm_cmd_top = {
     .name = "top",
     .summary = "watch a running server",
-    .words = "",
     .about =
         "Shows what a server does now: who runs and waits, speeds, times, KV cache, GPU. On a\n"
         "terminal the picture is drawn again every second, elsewhere one follows the other;\n"

@@ -98,8 +98,10 @@ static void print_version(void)
         opts.backend = gm_backend_name(i, NULL);
         gm_backend_info info = {.size = sizeof info};
         const bool known = gm_backend_describe(&opts, 0, &info, NULL) == GM_OK;
-        gm_out_printf("backend  %-8s %s (here: %s)\n", opts.backend, about,
-                      known ? info.isa : "cannot be opened");
+        gm_out_printf("backend  %-8s %s", opts.backend, about);
+        if (strcmp(about, "not in this build") != 0)
+            gm_out_printf(" (here: %s)", known ? info.isa : "cannot be opened");
+        gm_out_printf("\n");
     }
 }
 

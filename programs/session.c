@@ -136,11 +136,18 @@ int gm_threads_check(const gm_command *cmd, const gm_argnum *threads)
                           threads->whole, 4 * n, n);
 }
 
-int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
+/* Other programs' switches have values that would be files here. */
+static int check_tune(const gm_command *cmd, const char *tune)
 {
-    const int threads = gm_threads_check(cmd, &args->threads);
-    if (threads != GM_EXIT_OK) return threads;
-    const char *const name = args->backend;
+    if (!tune || strcmp(tune, "auto") == 0 || strcmp(tune, "off") == 0) return GM_EXIT_OK;
+    if (!*tune) return gm_args_refuse(cmd, "--tune is empty, expected auto, off or a file");
+    if (access(tune, R_OK) == 0) return GM_EXIT_OK;
+    return gm_say_failed("%s: cannot be opened: %s; --tune expects auto, off or a file", tune,
+                         strerror(errno));
+}
+
+static int check_backend(const gm_command *cmd, const char *name)
+{
     bool found = !name || strcmp(name, "auto") == 0;
     gm_bytes known = {0};
     gm_bytes_put(&known, "auto", 4);
@@ -155,6 +162,15 @@ int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
                                             (int)known.len, known.p);
     gm_bytes_free(&known);
     return code;
+}
+
+int gm_engine_args_check(const gm_command *cmd, const gm_engine_args *args)
+{
+    int code = gm_threads_check(cmd, &args->threads);
+    if (code == GM_EXIT_OK) code = check_backend(cmd, args->backend);
+    if (code == GM_EXIT_OK && args->device && !*args->device)
+        code = gm_args_refuse(cmd, "--device is empty, expected a number or a part of a name");
+    return code == GM_EXIT_OK ? check_tune(cmd, args->tune) : code;
 }
 
 void gm_session_note(void *ctx, const char *text)
@@ -311,11 +327,23 @@ int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general
     return GM_EXIT_OK;
 }
 
+const char *gm_session_backend(const gm_session *s, char text[GM_SESSION_BACKEND_LEN])
+{
+    const char *const name = gm_engine_backend(s->engine);
+    const char *const device = gm_engine_device(s->engine), *const why = gm_engine_why(s->engine);
+    if (device[0])
+        snprintf(text, GM_SESSION_BACKEND_LEN, "%s on %s", name, device);
+    else if (why[0])
+        snprintf(text, GM_SESSION_BACKEND_LEN, "%s (%s)", name, why);
+    else
+        snprintf(text, GM_SESSION_BACKEND_LEN, "%s", name);
+    return text;
+}
+
 void gm_session_say_backend(const gm_session *s)
 {
-    const char *const why = gm_engine_why(s->engine);
-    gm_say_fact("backend", "%s%s%s%s", gm_engine_backend(s->engine), why[0] ? " (" : "", why,
-                why[0] ? ")" : "");
+    char text[GM_SESSION_BACKEND_LEN];
+    gm_say_fact("backend", "%s", gm_session_backend(s, text));
 }
 
 void gm_session_measure(gm_session *s)

@@ -86,7 +86,10 @@ int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general
 /* Measures the roof that speeds are compared with, the first time, which takes some 0.3 s. Where
  * that fails it says so, and the roof stays unknown. */
 void gm_session_measure(gm_session *s);
-/* Tells what it runs on, and why where nobody said. */
+/* What it runs on: "vulkan on DEVICE"; without a device "cpu", and why where nobody said. */
+#define GM_SESSION_BACKEND_LEN (GM_WHY_LEN + 32)
+const char *gm_session_backend(const gm_session *s, char text[GM_SESSION_BACKEND_LEN]);
+/* Tells it. */
 void gm_session_say_backend(const gm_session *s);
 /* Appends the tokens of a text to s->ids. */
 int gm_session_tokenize(gm_session *s, const gm_bytes *text, uint32_t flags);

@@ -345,11 +345,21 @@ gm_engine_opts gm_engine_opts_default(void)
     return (gm_engine_opts){.size = sizeof(gm_engine_opts)};
 }
 
+/* A copy, because a device that was lost is opened again while others may read its name. */
+static gm_status keep_device(gm_engine *e, gm_err *err)
+{
+    gm_place *const p = &e->place;
+    gm_backend_facts facts;
+    p->runner.ops->describe(p->runner.be, &facts);
+    return gm_arena_copy(&p->arena, gm_str_c(facts.device ? facts.device : ""), &e->device, err);
+}
+
 static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
 {
     gm_place *const p = &e->place;
     GM_TRY(gm_store_make_folder(e->opts.cache_dir, err)); /* before it takes time */
     GM_TRY(gm_place_init(p, e->model, o, &(gm_place_cfg){.abandon = &e->abandon}, err));
+    GM_TRY(keep_device(e, err));
     GM_TRY(gm_place_step(p, &e->step, err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->out_of, e->step->limits.outs, sizeof *e->out_of, "slots",
@@ -409,6 +419,11 @@ void gm_engine_close(gm_engine *e)
 const char *gm_engine_backend(const gm_engine *e)
 {
     return e->place.runner.ops->name;
+}
+
+const char *gm_engine_device(const gm_engine *e)
+{
+    return e->device;
 }
 
 const char *gm_engine_why(const gm_engine *e)

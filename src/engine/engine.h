@@ -22,9 +22,10 @@ struct gm_engine {
         opts; /* all zero but for what lives as long as the engine: gm_store_open's, note */
     uint32_t max_queue; /* 0: any number */
     gm_store store;
-    bool cache;        /* beginnings are kept after their requests are closed */
-    size_t longest;    /* bytes that one token can add to a text */
-    double patience_s; /* that a reader may be behind while others wait for its slot */
+    const char *device; /* its name, of the place's arena; "" where there is none */
+    bool cache;         /* beginnings are kept after their requests are closed */
+    size_t longest;     /* bytes that one token can add to a text */
+    double patience_s;  /* that a reader may be behind while others wait for its slot */
 
     /* engine thread */
     gm_place place;

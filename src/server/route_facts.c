@@ -76,14 +76,17 @@ void gm_route_props(gm_exchange *x)
     const gm_sampling d = gm_request_opts_default(s->model).sampling;
     gm_engine_stats e = {.size = sizeof e};
     gm_engine_stat(s->engine, &e);
-    gm_reply_json(x, json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:s, s:{s:f, s:f, s:i, s:f, s:f}}",
-                               "version", gm_version(), "model", s->model_name, "backend",
-                               gm_engine_backend(s->engine), "context_length",
-                               (json_int_t)gm_engine_ctx(s->engine), "total_slots", (int)e.n_slots,
-                               "timeout_seconds", s->opts.timeout_s, "note", s->info.note,
-                               "default_sampling", "temperature", shown(d.temperature), "top_p",
-                               shown(d.top_p), "top_k", (int)d.top_k, "min_p", shown(d.min_p),
-                               "repeat_penalty", shown(d.repeat_penalty)));
+    gm_err device = {0}; /* a driver's name for it is any bytes; gm_fail makes a text of them */
+    gm_fail(&device, GM_OK, 0, "%s", gm_engine_device(s->engine));
+    gm_reply_json(x,
+                  json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:f, s:s, s:{s:f, s:f, s:i, s:f, s:f}}",
+                            "version", gm_version(), "model", s->model_name, "backend",
+                            gm_engine_backend(s->engine), "device", device.msg, "context_length",
+                            (json_int_t)gm_engine_ctx(s->engine), "total_slots", (int)e.n_slots,
+                            "timeout_seconds", s->opts.timeout_s, "note", s->info.note,
+                            "default_sampling", "temperature", shown(d.temperature), "top_p",
+                            shown(d.top_p), "top_k", (int)d.top_k, "min_p", shown(d.min_p),
+                            "repeat_penalty", shown(d.repeat_penalty)));
 }
 
 void gm_route_metrics(gm_exchange *x)

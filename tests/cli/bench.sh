@@ -56,8 +56,8 @@ head='commit,machine,model,type,bytes,backend,isa,device,driver,threads,kv_type,
 check "the first line names the columns" out_matches "^$head$newline"
 row="[0-9a-z.-]+,\"[^\"]+\",\"$tiny\",q8_0,[0-9]+,cpu,[a-z0-9]+,\"\",\"\",[0-9]+,f16"
 n='[0-9.e+-]+'
-check "prompt" out_matches "$newline$row,prefill 24,24,0,0,1,1,$n,0,$n,$n,$n,$n,$n,$hash,$n$newline"
-check "answer" out_matches "$newline$row,decode 3,0,3,0,1,1,$n,$n,0,$n,$n,($n)?,$n,$hash,$n$newline$"
+check "prompt" out_matches "$newline$row,prefill 24,24,0,0,1,1,$n,,$n,$n,$n,$n,$n,$hash,$n$newline"
+check "answer" out_matches "$newline$row,decode 3,0,3,0,1,1,$n,$n,,$n,$n,($n)?,$n,$hash,$n$newline$"
 for redirect in '>' '>>' '>>'; do
     works bash -c "'$G' bench -m '$tiny' -p 4 -n 0 -r 1 --backend ref --csv $redirect '$dir/all.csv'"
 done
@@ -69,9 +69,16 @@ check "names are quoted" out_has ",\"$dir/a\"\"b,c.gguf\",q8_0,"
 works "$G" "${short[@]}" --json
 check "JSON on one line" same "$(wc -l <"$dir/.out")" 1
 check "what and where" out_matches '^\{"commit":"[^"]+","machine":"[^"]+","model":"[^"]+","type":"q8_0","bytes":[0-9]+,"backend":"cpu","isa":"[^"]+","device":"","driver":"","threads":[0-9]+,"kv_type":"f16","tests":\['
-check "tests" out_matches "\\{\"test\":\"decode 3\",\"prompt\":0,\"decode\":3,\"depth\":0,\"batch\":1,\"reps\":1,\"tok_s\":$n,\"gb_s\":$n,\"gop_s\":0.0,\"roof_gb_s\":$n,\"roof_gop_s\":$n,\"share\":($n|null),\"spread\":$n,\"hash\":\"$hash\",\"check\":null\\}\\]\\}"
+check "tests" out_matches "\\{\"test\":\"decode 3\",\"prompt\":0,\"decode\":3,\"depth\":0,\"batch\":1,\"reps\":1,\"tok_s\":$n,\"gb_s\":$n,\"gop_s\":null,\"roof_gb_s\":$n,\"roof_gop_s\":$n,\"share\":($n|null),\"spread\":$n,\"hash\":\"$hash\",\"check\":null\\}\\]\\}"
+works "$G" "${ref[@]}" -p 7 -n 0 --json
+check "nothing is null's word" out_matches "\"gb_s\":null,\"gop_s\":$n,\"roof_gb_s\":$n,\"roof_gop_s\":null,\"share\":null,"
+works "$G" "${ref[@]}" -p 7 -n 0 --csv
+check "and an empty field's" out_matches ",prefill 7,7,0,0,1,1,$n,,$n,$n,,,$n,$hash,$newline$"
+works "$G" "${ref[@]}" -p 7 -n 0 -v
+check "and no line's" eval '[[ $err == *"read roof "* && $err != *"int8 roof"* ]]'
 works "$G" "${short[@]}" -v
 check "-v says the roof" err_has 'read roof       '
+check "both of them" err_has 'int8 roof       '
 check "a processor's clock needs no warm-up" eval '[[ $err != *warm-up* ]]'
 
 works "$G" synth "$dir/mixed.gguf" --type q4_0 --head-type q8_0
@@ -105,8 +112,8 @@ if command -v script >/dev/null; then
 else
     echo "skip: script(1) is not here, so nothing was tried at a terminal"
 fi
-finish
 
 # Kernels, which the processor has none of that it could time.
-refused 1 "bench: the backend cpu times no kernels, vulkan does" "$G" "${short[@]}" --kernels
+refused 1 "bench: the backend cpu times no kernels, vulkan does" "$G" "${short[@]}" --kernels --json
 refused 2 "--csv has no place for --kernels, --json has" "$G" "${short[@]}" --kernels --csv
+finish

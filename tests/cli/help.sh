@@ -87,6 +87,15 @@ refused 2 'unknown option -p; TEXT needs none before it' "$G" tokenize -p hello
 refused 2 'unknown option --ctx (see' "$G" bench --ctx 5
 refused 2 "unknown option --$(printf 'x%.0s' {1..200} | cut -c1-78) (see" "$G" run "--$(printf 'x%.0s' {1..200})"
 
+# Every command knows what it does not know, and ends no line in a blank.
+every=$(sed -nE '/^Commands:/,/^$/s/^  ([a-z]+) .*/\1/p' <<<"$overall" | grep -v '^help$')
+check "commands were found" test "$(wc -l <<<"$every")" -ge 14
+for command in $every; do
+    refused 2 "$command: unknown option --frob (see gemmule $command --help)" "$G" "$command" --frob
+    works "$G" "$command" --help
+    check "no line ends in a blank" same "$(grep -c ' $' "$dir/.out")" 0
+done
+
 refused 2 'run: unknown option --foo (see gemmule run --help)' "$G" run --foo
 refused 2 'unknown option -x' "$G" run -x
 refused 2 'unknown option -vx' "$G" run -vx -m "$tiny" hi
@@ -102,6 +111,14 @@ for command in serve bench chat; do
 done
 refused 2 '--backend is abacus, expected one of auto, ' "$G" run -m "$tiny" --backend abacus hi
 refused 2 '--backend is abacus' "$G" logits -m "$tiny" --backend abacus hi
+for command in run chat serve logits bench; do
+    refused 2 "$command: --tune is empty, expected auto, off or a file" "$G" $command --tune=
+    refused 2 "$command: --device is empty, expected a number or a part of a name" \
+        "$G" $command --device ''
+    refused 1 "on: cannot be opened: No such file or directory; --tune expects auto, off or a file" \
+        "$G" $command --tune on
+done
+refused 2 'selftest: --device is empty' "$G" selftest --device ''
 for command in run logits; do
     for bad in q4_0 f3 f32, ', f16' ''; do
         refused 2 "--kv-type is $bad, expected one of f32, f16, q8_0" \

@@ -617,6 +617,7 @@ static void test_options(void **state)
     OK(gm_engine_open(&e, model, &o, &err));
     assert_int_equal(gm_engine_ctx(e), 2);
     assert_string_equal(gm_engine_backend(e), "ref-int8");
+    assert_string_equal(gm_engine_device(e), "");
     gm_request_opts r = request_of(model, 0, 0);
     tiny_answer a;
     tiny_run(e, &r, &a);
