@@ -11,6 +11,10 @@
 
 #define TIMES 5 /* that the kernels are run; the least of each counts */
 
+/* What values hold before kernels that are timed one by one: some may be without those that write what
+ * they read, which nobody is to wait for. */
+#define WRITTEN 0
+
 /* ---- lists with times -------------------------------------------------------------------------- */
 
 gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, gm_err *err)
@@ -32,7 +36,8 @@ gm_status gm_vk_timed_open(gm_vk_timed *t, gm_exec *ex, const gm_vk_list *list, 
                                .flow = &ex->slice[t->slice].flow,
                                .values = &ex->scratch,
                                .values_off = ex->values_off,
-                               .values_size = ex->values_size};
+                               .values_size = ex->values_size,
+                               .values_word = t->whole ? GM_VK_UNWRITTEN : WRITTEN};
     return gm_vk_record(d, &r, &t->cmd, err);
 }
 

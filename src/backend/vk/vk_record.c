@@ -204,7 +204,7 @@ gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *
     if (r->flow && r->flow->size) {
         d->vk.vkCmdFillBuffer(*out, r->flow->buffer, 0, VK_WHOLE_SIZE, 0);
         d->vk.vkCmdFillBuffer(*out, r->values->buffer, r->values_off, r->values_size,
-                              GM_VK_UNWRITTEN);
+                              r->values_word);
         barrier(d, *out, &before_all);
     }
     stamp(d, r, *out, 0);

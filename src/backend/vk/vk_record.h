@@ -76,9 +76,10 @@ typedef struct gm_vk_recording {
     VkQueryPool times; /* or NULL */
     bool whole;
     /* Counters of dispatches that wait, set to 0 before all, or NULL; and what they hand on to each
-     * other, set to GM_VK_UNWRITTEN: so many bytes of a buffer. */
+     * other, set to a word: so many bytes of a buffer. */
     const gm_vk_buf *flow, *values;
     uint64_t values_off, values_size;
+    uint32_t values_word;
 } gm_vk_recording;
 gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *out, gm_err *err);
 void gm_vk_record_free(gm_vk_dev *d, VkCommandBuffer cmd);

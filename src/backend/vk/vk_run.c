@@ -120,7 +120,8 @@ static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *li
                                    .flow = i ? NULL : &s->flow,
                                    .values = &ex->scratch,
                                    .values_off = ex->values_off,
-                                   .values_size = ex->values_size};
+                                   .values_size = ex->values_size,
+                                   .values_word = GM_VK_UNWRITTEN};
         s->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
         GM_TRY(gm_vk_record(&ex->be->dev, &r, &s->pieces[i].commandBuffer, err));
     }

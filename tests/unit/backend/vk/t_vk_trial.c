@@ -555,11 +555,58 @@ static void test_file(void **state)
     unlink(path);
 }
 
+/* ---- a deep model ------------------------------------------------------------------------------ */
+
+static void retype(tiny *t, uint32_t layer, gm_qtype type)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_down.weight", layer);
+    const gm_tensor *const w = tiny_tensor(t, name);
+    const uint64_t rows = gm_tensor_rows(w), cols = gm_tensor_cols(w);
+    tiny_drop_tensor(t, name);
+    tiny_add_tensor(t, name, type, rows, cols);
+}
+
+/* A product that is first met behind those that are timed together, as in files of mixed types: alone,
+ * where nobody writes what it reads, it waits for nobody. */
+static void test_deep(void **state)
+{
+    (void)state;
+    notes *const n = calloc(1, sizeof *n);
+    const gm_tune_how how = {.seconds = 1e9, .max_ways = 2, .row = note_row, .ctx = n};
+    tiny t;
+    device d;
+    gm_err err = {0};
+    bool is_told = false;
+    tiny_init(&t, &(tiny_shape){.n_layer = 12,
+                                .n_embd = 256,
+                                .n_ffn = 256,
+                                .head_dim = 64,
+                                .matrix = GM_QTYPE_Q4_0,
+                                .embed = GM_QTYPE_Q8_0});
+    for (uint32_t i = 9; i < 12; i++)
+        retype(&t, i, GM_QTYPE_Q8_0);
+    gm_model *const m = tiny_open(&t, "deep.gguf");
+    device_open(&d, m, &(gm_backend_cfg){0});
+    d.loaded.most.rows = 1;
+    choose_flow(&d, true);
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_true(gm_vk_choices_flow(&d.be->choices, d.loaded.plan));
+    for (uint32_t i = 0; i < n->n; i++)
+        is_told = is_told || strstr(n->at[i][0].what, "q8_0 256x256, then norms, 1 rows waiting");
+    assert_true(is_told);
+    device_close(&d);
+    gm_model_close(m);
+    tiny_deinit(&t);
+    free(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),   cmocka_unit_test(test_wrong),   cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_cancel), cmocka_unit_test(test_foreign), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_bits), cmocka_unit_test(test_wrong),  cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_deep), cmocka_unit_test(test_cancel), cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
 }
