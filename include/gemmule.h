@@ -154,7 +154,8 @@ typedef struct gm_engine_opts {
     const char *backend; /* "auto" (also NULL), or a name that gm_backend_name lists           */
     const char *kv_type; /* "f32", "f16" or "q8_0"; NULL: f16, and f32 on the ref backends     */
     const char *isa;     /* the best vector instructions to use: "c", "avx2", "avx512"; NULL: all */
-    gm_progress_fn progress; /* while the weights are loaded; NULL: nobody listens             */
+    gm_progress_fn progress; /* while a device's kernels are checked and made, with no or all bytes
+                                done, and weights loaded in between; NULL: nobody listens */
     void *progress_ctx;
     const char *device; /* of the backend: its number, or a part of its name; NULL: the best    */
     uint32_t cache; /* 1: what requests have computed is kept for others after they are closed */

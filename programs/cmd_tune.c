@@ -35,7 +35,7 @@ static const gm_argrow how_rows[] = {
      .offset = offsetof(how_args, ways),
      .whole = {1, 64},
      .help = "try at most so many for each product, the usual one\n"
-             "first (default: all)"},
+             "first and what was found before last (default: all)"},
     {.name = "seconds",
      .value = "N",
      .kind = GM_ARG_WHOLE,
@@ -68,6 +68,7 @@ typedef struct tune {
     gm_bar bar;
     json_t *rows; /* with --json */
     bool headed, interrupted;
+    uint32_t n_forgotten;
 } tune;
 
 /* Lines and the bar share a terminal: it goes while one is printed. */
@@ -138,12 +139,38 @@ static int end(tune *t, const gm_tune_result *r)
         gm_out_json(json_pack("{s:o, s:I, s:I, s:O}", "device",
                               gm_outjson_text(device, strlen(device)), "n", (json_int_t)r->n,
                               "n_changed", (json_int_t)r->n_changed, "products", t->rows));
+    else if (how->reset && !t->n_forgotten)
+        gm_out_printf("nothing was kept about %s\n", device);
     else if (how->reset)
         gm_out_printf("what was found about %s is forgotten\n", device);
+    else if (how->show && !r->n)
+        gm_out_printf("# nothing is kept about %s: gemmule tune finds it\n", device);
     else
         gm_out_printf("%s%" PRIu32 " of %" PRIu32 " products are faster than usual on %s\n",
                       how->show ? "# " : "", r->n_changed, r->n, device);
     return GM_EXIT_OK;
+}
+
+/* The table is there also where its answers could not be kept. */
+static int end_badly(tune *t, const gm_tune_result *r, const char *why)
+{
+    bar_away(t);
+    if (t->interrupted) return GM_EXIT_INTERRUPTED;
+    if (r->n) end(t, r);
+    return gm_say_failed("%s", why);
+}
+
+/* What there is to forget is counted before. */
+static gm_status tune_run(tune *t, gm_tune_opts *o, gm_tune_result *result, gm_err *err)
+{
+    if (t->opts->how.reset) {
+        const gm_status status = gm_tune_run(NULL, o, result, err);
+        if (status != GM_OK) return status;
+        t->n_forgotten = result->n;
+        o->forget = 1;
+    }
+    o->row = tell_row;
+    return gm_tune_run(t->session.model, o, result, err);
 }
 
 static int tune_model(tune *t)
@@ -164,14 +191,13 @@ static int tune_model(tune *t)
     o.engine.progress_ctx = &t->bar;
     o.max_ways = (uint32_t)how->ways.whole;
     o.seconds = (uint32_t)how->seconds.whole;
-    o.forget = how->reset;
-    o.row = tell_row;
     o.row_ctx = t;
     gm_bar_begin(&t->bar, "loading");
-    const gm_status status = gm_tune_run(t->session.model, &o, &result, &err);
-    if (status == GM_OK) return end(t, &result);
-    bar_away(t);
-    return t->interrupted ? GM_EXIT_INTERRUPTED : gm_say_failed("%s", err.msg);
+    if (tune_run(t, &o, &result, &err) != GM_OK) return end_badly(t, &result, err.msg);
+    if (tries && !o.engine.device_dir)
+        return end_badly(t, &result,
+                         "nothing was kept: neither XDG_CACHE_HOME nor HOME says where");
+    return end(t, &result);
 }
 
 static int run(const gm_command *self, const void *opts, const gm_words *words)
@@ -181,6 +207,8 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     int code = gm_args_no_words(self, words, "expected options only, and a model behind -m");
     if (code == GM_EXIT_OK && o->how.show && o->how.reset)
         code = gm_args_refuse(self, "--show and --reset are two things, expected one");
+    if (code == GM_EXIT_OK && o->how.device && !*o->how.device)
+        code = gm_args_refuse(self, "--device is empty, expected a number or a part of a name");
     if (code == GM_EXIT_OK) code = tune_model(&t);
     json_decref(t.rows);
     gm_session_close(&t.session);

@@ -43,8 +43,9 @@ typedef struct gm_backend_cfg {
     const char *choices; /* a file that says what is used instead, or NULL; until open returns */
 } gm_backend_cfg;
 
-/* Told now and then while weights load, in bytes, the last time with done == total; answers false
- * to cancel. All-zero: nobody listens. */
+/* Told now and then while weights load, in bytes; before that with none of them done, where kernels are
+ * checked first, and behind it with done == total, while kernels are made. Answers false to cancel.
+ * All-zero: nobody listens. */
 typedef struct gm_progress {
     bool (*tell)(void *ctx, uint64_t done, uint64_t total);
     void *ctx;
@@ -103,7 +104,8 @@ typedef struct gm_tune_model {
 /* How much of it; all-zero tries nothing. */
 typedef struct gm_tune_how {
     double seconds;    /* that may be spent, about                                        */
-    uint32_t max_ways; /* of each thing to compute, the usual one among them; 0: all      */
+    uint32_t max_ways; /* of each thing to compute, the usual one among them, and what is kept
+                          beside; 0: all                                                  */
     bool again;        /* also what was tried before                                      */
     bool forget;       /* first forgets all                                               */
     bool show;         /* in the end, row is told of all that is kept                     */

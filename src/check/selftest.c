@@ -161,12 +161,22 @@ static gm_status walk_table(const walk *w, gm_err *err)
 
 /* ---- what an engine wants to know ---------------------------------------------------------- */
 
-/* Keeps the first row that is wrong, and ends there. */
-static int keep_wrong(void *ctx, const gm_selftest_row *row)
+typedef struct verdict {
+    gm_err wrong; /* the first row that is; cancelled, too */
+    const gm_progress *progress;
+    uint64_t size; /* of the weights */
+} verdict;
+
+/* Ends at the first row that is wrong. */
+static int judge(void *ctx, const gm_selftest_row *row)
 {
-    gm_err *const err = ctx;
-    if (row->ok) return 0;
-    if (row->why[0])
+    verdict *const v = ctx;
+    const gm_progress *const to = v->progress;
+    gm_err *const err = &v->wrong;
+    if (row->ok && (!to->tell || to->tell(to->ctx, 0, v->size))) return 0;
+    if (row->ok)
+        gm_fail(err, GM_E_CANCEL, 0, "selftest: cancelled");
+    else if (row->why[0])
         gm_fail(err, GM_E_UNSUP, 0, "selftest: %s of %s cannot be run: %s", row->op, row->type,
                 row->why);
     else
@@ -202,16 +212,21 @@ static types read_trusted(const char *path, uint64_t key, const gm_note *note)
 static gm_status trust(const gm_backend_ops *ops, gm_backend *be, const gm_selftest_wish *wish,
                        const char *path, uint64_t key, gm_err *err)
 {
-    gm_err wrong = {0};
+    verdict v = {.progress = &wish->progress};
+    gm_backend_facts facts;
     const types all = types_of(wish);
     types had = {0};
     if (path) had = read_trusted(path, key, &wish->note);
     const types left = {all.weights & ~had.weights, all.caches & ~had.caches};
     if (!left.weights && !left.caches) return GM_OK;
-    const walk w = {
-        .ops = ops, .be = be, .types = left, .few = true, .row = keep_wrong, .ctx = &wrong};
+    for (uint32_t i = 0; i < wish->weights->n; i++)
+        v.size += wish->weights->at[i].size;
+    ops->describe(be, &facts);
+    gm_note_tell(&wish->begins, "%s: kernels are compiled and checked%s",
+                 facts.device ? facts.device : facts.id, path ? ", this once" : "");
+    const walk w = {.ops = ops, .be = be, .types = left, .few = true, .row = judge, .ctx = &v};
     const gm_status status = walk_table(&w, err);
-    if (status == GM_E_CANCEL) return gm_fail(err, wrong.code, 0, "%s", wrong.msg);
+    if (status == GM_E_CANCEL) return gm_fail(err, v.wrong.code, 0, "%s", v.wrong.msg);
     GM_TRY(status);
     const types now = {all.weights | had.weights, all.caches | had.caches};
     if (!path) return GM_OK;

@@ -11,13 +11,15 @@
 typedef struct gm_selftest_wish {
     const gm_tensors *weights; /* whose types are tried              */
     gm_qtype kv_type;
-    const char *dir; /* where it is remembered what was right, or NULL */
-    gm_note note;    /* told where that does not work       */
+    const char *dir;      /* where it is remembered what was right, or NULL */
+    gm_note note;         /* told where that does not work       */
+    gm_note begins;       /* told, before anything is tried, that it takes a moment */
+    gm_progress progress; /* asked after each try, with no byte of the weights done */
 } gm_selftest_wish;
 
 /* Tries what a model with such weights will use most, within a second on a GPU, unless the folder
  * says that this device, driver and build had it right. Does nothing where the backend has no
- * device. GM_E_UNSUP, with the op that is wrong. */
+ * device. GM_E_UNSUP, with the op that is wrong; GM_E_CANCEL, and nothing is remembered. */
 gm_status gm_selftest_trust(const gm_backend_ops *ops, gm_backend *be, const gm_selftest_wish *wish,
                             gm_err *err);
 

@@ -21,6 +21,7 @@ typedef struct wish {
     gm_runner_cfg cfg;
     uint32_t n_ctx, n_slots;
     bool trusted; /* the device's kernels were tried already */
+    gm_note note; /* of what everybody is told, and not -v alone */
 } wish;
 
 static gm_status read_sizes(wish *w, const gm_model *m, const gm_engine_opts *o, gm_err *err)
@@ -62,7 +63,8 @@ gm_status gm_place_kv_type(const gm_engine_opts *opts, const gm_qtype_info **typ
 static gm_status read_wish(wish *w, const gm_model *m, const gm_engine_opts *o, gm_err *err)
 {
     const gm_config *const c = &m->config;
-    *w = (wish){.cfg = {.backend = o->backend,
+    *w = (wish){.note = {o->note, o->note_ctx},
+                .cfg = {.backend = o->backend,
                         .plan = &m->plan,
                         .be = {.n_threads = o->n_threads,
                                .isa = o->isa,
@@ -217,7 +219,9 @@ static gm_status check_kernels(const gm_runner *r, const gm_model *m, const wish
     const gm_selftest_wish asked = {.weights = &m->plan.weights,
                                     .kv_type = w->cfg.kv.type,
                                     .dir = w->cfg.be.dir,
-                                    .note = w->cfg.be.note};
+                                    .note = w->cfg.be.note,
+                                    .begins = w->note,
+                                    .progress = w->cfg.progress};
     return gm_selftest_trust(r->ops, r->be, &asked, err);
 }
 
@@ -261,17 +265,19 @@ static gm_status try_gpu(gm_runner *r, const gm_model *m, const wish *w, const c
     return check_kernels(r, m, w, err);
 }
 
-/* Makes "auto" a name; a device that is asked for is vulkan's, whatever it is. */
-static void choose_backend(wish *w, const gm_model *m, char why[GM_WHY_LEN])
+/* Makes "auto" a name; a device that is asked for is vulkan's, whatever it is. Nothing but being
+ * cancelled fails. */
+static gm_status choose_backend(wish *w, const gm_model *m, char why[GM_WHY_LEN], gm_err *err)
 {
     gm_runner r = {0};
-    gm_err err = {0};
+    gm_err no = {0};
     const char *device = "the device asked for";
-    const bool gpu = w->cfg.be.device || try_gpu(&r, m, w, &device, &err) == GM_OK;
+    const bool gpu = w->cfg.be.device || try_gpu(&r, m, w, &device, &no) == GM_OK;
     w->trusted = gpu && !w->cfg.be.device;
     w->cfg.backend = gpu ? "vulkan" : "cpu";
-    snprintf(why, GM_WHY_LEN, gpu ? "on %s" : "%s", gpu ? device : err.msg);
+    snprintf(why, GM_WHY_LEN, gpu ? "on %s" : "%s", gpu ? device : no.msg);
     gm_runner_deinit(&r);
+    return no.code == GM_E_CANCEL ? gm_fail(err, no.code, 0, "%s", no.msg) : GM_OK;
 }
 
 const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, char why[GM_WHY_LEN])
@@ -284,7 +290,7 @@ const char *gm_backend_choose(const gm_model *m, const gm_engine_opts *opts, cha
     if (!is_auto(&o)) return o.backend;
     if (read_wish(&w, m, &o, NULL) != GM_OK || size_pool(&pool, &w, m, &o, NULL) != GM_OK)
         return "cpu";
-    choose_backend(&w, m, why);
+    choose_backend(&w, m, why, NULL); /* nobody is asked whether to go on */
     return w.cfg.backend;
 }
 
@@ -331,7 +337,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(gm_kvpool_init(&p->pool, &p->arena, err));
     gm_engine_opts listener = *opts;
     w.cfg.progress = (gm_progress){tell, &listener};
-    if (is_auto(opts)) choose_backend(&w, m, p->why);
+    if (is_auto(opts)) GM_TRY(choose_backend(&w, m, p->why, err));
     GM_TRY(gm_runner_open(&p->runner, &w.cfg, err));
     GM_TRY(keep_cfg(p, &w.cfg, err));
     GM_TRY(check_room(&p->runner, m, &w, err));
@@ -340,8 +346,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     w.cfg.tune = cfg->tune ? *cfg->tune : first_trial(&p->runner, opts);
     w.cfg.tune.progress = (gm_progress){tell_trying, &listener};
     if (opts->choices && p->runner.ops->tune == gm_backend_no_tune)
-        gm_note_tell(&(gm_note){opts->note, opts->note_ctx},
-                     "%.200s is not used: the %s backend has no kernels to choose from",
+        gm_note_tell(&w.note, "%.200s is not used: the %s backend has no kernels to choose from",
                      opts->choices, p->runner.ops->name);
     return gm_runner_load(&p->runner, m, &w.cfg, err);
 }

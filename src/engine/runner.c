@@ -20,6 +20,16 @@ gm_status gm_runner_open(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err)
     return r->ops->open(&r->be, &cfg->be, err);
 }
 
+/* Lowering may have kernels to compile, which takes a moment the first time. */
+static gm_status check_wanted(const gm_model *m, const gm_progress *progress, gm_err *err)
+{
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < m->plan.weights.n; i++)
+        size += m->plan.weights.at[i].size;
+    if (!progress->tell || progress->tell(progress->ctx, size, size)) return GM_OK;
+    return gm_fail(err, GM_E_CANCEL, 0, "setting the model up was cancelled");
+}
+
 gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *cfg, gm_err *err)
 {
     r->model = m;
@@ -31,6 +41,7 @@ gm_status gm_runner_load(gm_runner *r, const gm_model *m, const gm_runner_cfg *c
         const uint32_t rows = 1u << i;
         const gm_bucket bucket = {rows, rows < cfg->most.outs ? rows : cfg->most.outs};
         if (rows > cfg->most.rows || (r->ops->any_rows && rows < cfg->most.rows)) continue;
+        GM_TRY(check_wanted(m, &cfg->progress, err));
         GM_TRY(r->ops->lower(r->be, r->weights, r->kv, cfg->plan, bucket, &r->exec[i], err));
     }
     return GM_OK;

@@ -37,7 +37,7 @@ static gm_status try_model(const gm_model *m, const gm_engine_opts *e, const gm_
 {
     gm_place place = {0};
     const gm_status status = gm_place_init(&place, m, e, &(gm_place_cfg){.tune = how}, err);
-    if (status == GM_OK) take_device(&place.runner, out);
+    if (place.runner.be) take_device(&place.runner, out);
     gm_place_deinit(&place);
     return status;
 }
@@ -75,7 +75,8 @@ gm_status gm_tune_run(const gm_model *m, const gm_tune_opts *opts, gm_tune_resul
                              .row = tell_row,
                              .ctx = &t};
     if (!o.engine.backend || strcmp(o.engine.backend, "auto") == 0) o.engine.backend = "vulkan";
-    GM_TRY(m ? try_model(m, &o.engine, &how, &full, err) : show(&o.engine, how, &full, err));
-    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
-    return GM_OK;
+    const gm_status status =
+        m ? try_model(m, &o.engine, &how, &full, err) : show(&o.engine, how, &full, err);
+    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full); /* up to there */
+    return status;
 }

@@ -118,6 +118,7 @@ for command in run chat serve logits bench; do
     refused 1 "on: cannot be opened: No such file or directory; --tune expects auto, off or a file" \
         "$G" $command --tune on
 done
+refused 2 'tune: --device is empty' "$G" tune --device ''
 refused 2 'selftest: --device is empty' "$G" selftest --device ''
 for command in run logits; do
     for bad in q4_0 f3 f32, ', f16' ''; do

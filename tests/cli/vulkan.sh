@@ -21,7 +21,8 @@ works "${lvp[@]}" "$G" devices --json
 check "should be JSON" node -e 'const d = JSON.parse(process.argv[1]).devices[0];
     process.exit(d.usable && d.kind === "cpu" && d.heaps[0].bytes > 0 && d.kernels.length ? 0 : 1)' "$out"
 works "${none[@]}" "$G" devices
-check "should say why there is none" out_matches '^none: vulkan: '
+check "should say why there is none" out_matches '^none: vulkan: the loader finds no driver on this machine'
+check "and what has one" out_matches "^[^$newline]+${newline}Debian and Ubuntu [^$newline]*mesa-vulkan-drivers[^$newline]*$newline$"
 
 refused 1 "vulkan: no device is 7; there are: 0 llvmpipe" \
     "${lvp[@]}" "$G" run --backend vulkan --device 7 "${short[@]}"
@@ -30,7 +31,10 @@ refused 1 "vulkan: no device is geforce; there are: 0 llvmpipe" \
 refused 1 "vulkan: the loader finds no driver on this machine" \
     "${none[@]}" "$G" run --backend vulkan "${short[@]}"
 works "${lvp[@]}" "$G" run --backend vulkan --device LLVMpipe "${short[@]}"
+check "should say what it waits for" eval '[[ $err =~ ^"gemmule: note: llvmpipe"[^$newline]*": kernels are compiled and checked, this once"$newline$ ]]'
 same_text=$out
+works "${lvp[@]}" "$G" run --backend vulkan --device LLVMpipe "${short[@]}"
+check "should say it once" err_is ''
 works "$G" run --backend cpu "${short[@]}"
 check "should be the cpu's text" out_is "$same_text"
 
@@ -44,7 +48,36 @@ check "should pass over the null device" err_has "cpu (vulkan: Null hardware (RA
 works "${none[@]}" "$G" run -v "${short[@]}"
 check "should pass over nothing" err_has "cpu (vulkan: the loader finds no driver on this machine)"
 works "${lvp[@]}" "$G" run -v --device 0 "${short[@]}"
-check "should take the device" err_has "vulkan (on the device asked for)"
+check "should take the device, and name it" eval '[[ $err =~ "backend"\ +"vulkan on llvmpipe" ]]'
+works "${lvp[@]}" "$G" run -v --backend vulkan "${short[@]}"
+check "should name the one that it took" eval '[[ $err =~ "backend"\ +"vulkan on llvmpipe" ]]'
+works "${lvp[@]}" "$G" chat -v --backend vulkan --max-tokens 2 <<<Hello
+check "should name it in a chat" eval '[[ $err =~ "backend"\ +"vulkan on llvmpipe" ]]'
+# The server says the same on its line.
+serving() { # options...
+    : >"$dir/.out" # the line of the one before is not its own
+    scripts/vulkan-env lvp "$G" serve -m "$tiny" --port 0 "$@" >"$dir/.out" 2>"$dir/.err" &
+    pid=$!
+    for ((i = 0; i < 600; i++)); do
+        grep -q ' on http' "$dir/.out" && break
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.1
+    done
+    port=$(sed -nE 's|.* on http://[^ ]*:([0-9]+),.*|\1|p' "$dir/.out")
+    props=$(curl -s "http://127.0.0.1:$port/props")
+    kill $pid 2>/dev/null
+    wait $pid
+    rc=$? last="serve $*"
+    kept
+}
+serving
+check "should say why not vulkan" out_matches ', backend cpu \(vulkan: llvmpipe[^,]*, .* is the processor, not a GPU\), weights '
+check "should have no device" eval '[[ $props == *"\"backend\":\"cpu\",\"device\":\"\","* ]]'
+serving --backend cpu
+check "should be silent about what was asked for" out_has ', backend cpu, weights '
+serving --backend vulkan
+check "should name the device" out_has ', backend vulkan on llvmpipe ('
+check "should have it among its properties" eval '[[ $props == *"\"device\":\"llvmpipe ("* ]]'
 works "${lvp[@]}" "$G" bench -v -p 0 -n 1 -r 1
 check "should say why" err_has "is the processor, not a GPU)"
 
@@ -103,7 +136,12 @@ fi
 
 # What is fastest is tried where it is asked for: nothing above has, since lavapipe is no GPU.
 check "should not tune a processor by itself" test ! -e "${kept[0]%.pipelines}.tuning"
+works "${lvp[@]}" "$G" tune --show
+check "should say that there is nothing" out_matches '^# nothing is kept about llvmpipe[^:]*: gemmule tune finds it'"$newline$"
+works "${lvp[@]}" "$G" tune --reset
+check "should say that there was nothing" out_matches '^nothing was kept about llvmpipe'
 works "${lvp[@]}" "$G" tune --ways 2 --seconds 1
+check "should say what is left" eval '[[ $err =~ ^"gemmule: note: steps of "[0-9]+" rows and more were not tried: the time for it was over"$newline$ ]]'
 check "should have a table" out_matches "^product +ways +usual us +best us  chosen${newline}kernels of one row .*${newline}q8_0 "
 check "should name the device" out_has " products are faster than usual on llvmpipe"
 check "should keep it" test -s "${kept[0]%.pipelines}.tuning"
@@ -127,7 +165,20 @@ refused 1 "always: cannot be opened: No such file" "${lvp[@]}" "$G" run --backen
 works "$G" run --backend cpu --tune "$dir/kernels" "${short[@]}"
 check "should say that it is of no use" err_has "/kernels is not used: the cpu backend has no kernels"
 works "${lvp[@]}" "$G" tune --reset
+check "should say that it forgets" out_matches '^what was found about llvmpipe[^:]* is forgotten'
 check "should forget" test ! -e "${kept[0]%.pipelines}.tuning"
+# What cannot be kept is said below the table, and is a failure.
+unkept() { # words of the sentence, command...
+    try "${@:2}" "$G" tune --ways 1 --seconds 1
+    check "should fail" rc_is 1
+    check "should say: $1" err_has "$1"
+    check "should have the table's end" out_has " products are faster than usual on llvmpipe"
+}
+unkept ".tuning was not written: " "${lvp[@]}" env XDG_CACHE_HOME=/proc/nope
+unkept "gemmule: nothing was kept: neither XDG_CACHE_HOME nor HOME says where" \
+    "${lvp[@]}" env -u HOME -u XDG_CACHE_HOME
+works "${lvp[@]}" env -u HOME -u XDG_CACHE_HOME "$G" tune --reset
+check "should forget nothing" out_matches '^nothing was kept about llvmpipe'
 # Ctrl-C stops it; at a terminal a bar shows how far it is.
 "${lvp[@]}" "$G" tune --ways 2 >"$dir/.out" 2>"$dir/.err" &
 pid=$!
@@ -152,6 +203,7 @@ check "should count" eval '[[ $err =~ "1.0 submits, "[0-9.]+" dispatches, "[0-9.
 check "should say where memory is" eval '[[ $err =~ "device memory"\ +[0-9.]+" MB in heap 0" ]]'
 check "should set nothing up" err_has "0 allocations, 0 recordings"
 check "should name the device" eval '[[ $err =~ "device"\ +"llvmpipe" ]]'
+check "and no thread of the processor" out_matches "; vulkan on llvmpipe \([^$newline]*\), KV cache f16; "
 check "should say how fast weights came" eval '[[ $err =~ "load"\ +[0-9.]+" GB/s of the file"$newline ]]'
 check "should say where that time went" eval '[[ $err =~ "load, where"\ +[0-9]+" ms for the device"[^%]*[0-9]+" % laying out, " ]]'
 check "should not warm a processor up" eval '[[ $err != *warm-up* ]]'

@@ -170,10 +170,12 @@ struct gm_exec {
 gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err);
 void gm_vk_kept_save(gm_backend *be);
 /* A file of the device, by the ending of its name. One that is wrong, or of another driver or build,
- * is removed and said to be; nothing is read or written where there is no folder. */
+ * is removed and said to be; nothing is read or written where there is no folder. What was not written
+ * or removed err says (GM_E_IO), or a note where it is NULL. */
 void gm_vk_kept_read(gm_backend *be, const char *ending, gm_keptfile *file);
-void gm_vk_kept_write(gm_backend *be, const char *ending, const void *bytes, size_t size);
-void gm_vk_kept_remove(gm_backend *be, const char *ending);
+gm_status gm_vk_kept_write(gm_backend *be, const char *ending, const void *bytes, size_t size,
+                           gm_err *err);
+gm_status gm_vk_kept_remove(gm_backend *be, const char *ending, gm_err *err);
 
 /* vk_devices.c */
 gm_status gm_vk_device_at(uint32_t index, gm_device_info *out, gm_err *err);

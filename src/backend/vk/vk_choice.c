@@ -81,23 +81,25 @@ gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *e
     return GM_OK;
 }
 
-void gm_vk_choices_forget(gm_backend *be)
+gm_status gm_vk_choices_forget(gm_backend *be, gm_err *err)
 {
     be->choices.n = 0;
-    gm_vk_kept_remove(be, ENDING);
+    return gm_vk_kept_remove(be, ENDING, err);
 }
 
 /* ---- the file: a line a choice, of fields with tabs between them ------------------------------ */
 
-void gm_vk_choices_write(gm_backend *be)
+gm_status gm_vk_choices_write(gm_backend *be, gm_err *err)
 {
     gm_strbuf text = {0};
     for (size_t i = 0; i < be->choices.n; i++) {
         const gm_vk_choice *const c = &be->choices.at[i];
         gm_strbuf_printf(&text, "%s\t%s\t%.3f\t%.3f\n", c->what, c->way, c->us, c->usual_us);
     }
-    if (gm_strbuf_status(&text, NULL) == GM_OK) gm_vk_kept_write(be, ENDING, text.p, text.len);
+    gm_status status = gm_strbuf_status(&text, err);
+    if (status == GM_OK) status = gm_vk_kept_write(be, ENDING, text.p, text.len, err);
     gm_strbuf_deinit(&text);
+    return status;
 }
 
 /* Copies up to the next tab, or the line's end, and goes behind it; false where nothing is there, or

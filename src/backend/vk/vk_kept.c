@@ -4,6 +4,7 @@
  * driver compiled what it had not in its cache. Two that close at once write the same; the last
  * stays. */
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,22 +67,36 @@ gm_status gm_vk_kept_open(gm_backend *be, const gm_backend_cfg *cfg, gm_err *err
     return status;
 }
 
-void gm_vk_kept_write(gm_backend *be, const char *ending, const void *bytes, size_t size)
+static gm_status failed(const gm_backend *be, const char *path, const char *what, int os,
+                        gm_err *err)
+{
+    if (os == 0) return GM_OK;
+    if (!err) gm_note_tell(&be->kept.note, "%.300s was not %s: %s", path, what, strerror(os));
+    return gm_fail(err, GM_E_IO, os, "%.300s was not %s: %s", path, what, strerror(os));
+}
+
+gm_status gm_vk_kept_write(gm_backend *be, const char *ending, const void *bytes, size_t size,
+                           gm_err *err)
 {
     gm_strbuf path = {0};
+    gm_status status = GM_OK;
     if (path_of(be, ending, &path)) {
         mkdir(be->kept.dir, 0700); /* a failure shows when the file is written */
         const int os = gm_keptfile_write(path.p, be->kept.key, bytes, size);
-        if (os) gm_note_tell(&be->kept.note, "%.300s was not written: %s", path.p, strerror(os));
+        status = failed(be, path.p, "written", os, err);
     }
     gm_strbuf_deinit(&path);
+    return status;
 }
 
-void gm_vk_kept_remove(gm_backend *be, const char *ending)
+gm_status gm_vk_kept_remove(gm_backend *be, const char *ending, gm_err *err)
 {
     gm_strbuf path = {0};
-    if (path_of(be, ending, &path)) unlink(path.p);
+    gm_status status = GM_OK;
+    if (path_of(be, ending, &path) && unlink(path.p) != 0 && errno != ENOENT && errno != ENOTDIR)
+        status = failed(be, path.p, "removed", errno, err);
     gm_strbuf_deinit(&path);
+    return status;
 }
 
 /* Drivers that do not tell what they found in the cache are judged by what it has become. */
@@ -91,6 +106,7 @@ void gm_vk_kept_save(gm_backend *be)
     size_t size = 0;
     if (!be->kept.dir || !be->pipes.is_new) return;
     if (gm_vk_pipes_save(&be->pipes, &bytes, &size, NULL) != GM_OK) return;
-    if (gm_hash(bytes, size, 0) != be->kept.before) gm_vk_kept_write(be, PIPELINES, bytes, size);
+    if (gm_hash(bytes, size, 0) != be->kept.before)
+        gm_vk_kept_write(be, PIPELINES, bytes, size, NULL);
     gm_mem_free(bytes);
 }

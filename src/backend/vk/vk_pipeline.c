@@ -137,17 +137,28 @@ typedef struct compile_job {
     atomic_int failed; /* the first VkResult that was none of success */
     atomic_uint which;
     atomic_uint n_hits;
+    atomic_uint n_done;
+    atomic_bool cancelled;
 } compile_job;
+
+/* Worker 0 is the thread that asked for them. */
+static bool goes_on(compile_job *j, uint32_t index, uint32_t n)
+{
+    const gm_progress *const ask = &j->p->ask;
+    if (index == 0 && ask->tell && !ask->tell(ask->ctx, atomic_load(&j->n_done), n))
+        atomic_store(&j->cancelled, true);
+    return !atomic_load(&j->cancelled);
+}
 
 static void compile_some(void *ctx, uint32_t index)
 {
     compile_job *const j = ctx;
-    (void)index;
     const uint32_t n = (uint32_t)(j->p->n - j->p->n_compiled);
-    for (uint32_t i; gm_tasks_take(&j->tasks, n, 1, &i);) {
+    for (uint32_t i; goes_on(j, index, n) && gm_tasks_take(&j->tasks, n, 1, &i);) {
         bool hit = false;
         const VkResult r = compile(j->p, &j->p->at[j->p->n_compiled + i], &hit);
         int none = VK_SUCCESS;
+        atomic_fetch_add(&j->n_done, 1);
         if (hit) atomic_fetch_add(&j->n_hits, 1);
         if (r != VK_SUCCESS && atomic_compare_exchange_strong(&j->failed, &none, (int)r))
             atomic_store(&j->which, (unsigned)(j->p->n_compiled + i));
@@ -166,16 +177,20 @@ gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err)
     compile_job j = {.p = p};
     if (p->n == p->n_compiled) return GM_OK;
     gm_workers_run(workers, compile_some, &j);
+    const unsigned n = (unsigned)(p->n - p->n_compiled), n_hits = atomic_load(&j.n_hits);
     const VkResult r = (VkResult)atomic_load(&j.failed);
+    p->is_new = p->is_new || n_hits < atomic_load(&j.n_done); /* also where it goes no further */
     if (r != VK_SUCCESS) {
         const gm_vk_shader *const s = p->at[atomic_load(&j.which)].shader;
         forget_new(p);
         return gm_vk_check(r, s->name, err);
     }
-    const unsigned n = (unsigned)(p->n - p->n_compiled), n_hits = atomic_load(&j.n_hits);
+    if (atomic_load(&j.cancelled)) {
+        forget_new(p);
+        return gm_fail(err, GM_E_CANCEL, 0, "compiling kernels was cancelled");
+    }
     p->dev->count.pipelines += n;
     p->dev->count.cached += n_hits;
-    p->is_new = p->is_new || n_hits < n;
     p->n_compiled = p->n;
     return GM_OK;
 }

@@ -6,6 +6,7 @@
  * what it wants and gets a number; compiling happens once for all that is new, on every core, with a
  * cache that may come from a file and go back to it. One thread calls. */
 
+#include "backend/backend.h"
 #include "backend/vk/vk_device.h"
 #include "backend/vk/vk_shaders.h"
 #include "base/strbuf.h"
@@ -26,8 +27,9 @@ typedef struct gm_vk_pipes {
     VkPipelineCache cache;
     gm_vk_pipe *at;
     size_t n, cap, n_compiled;
-    bool is_new; /* something was compiled that the cache may not have had */
-    bool exact;  /* shaders that the manifest calls inexact are refused    */
+    bool is_new;     /* something was compiled that the cache may not have had */
+    bool exact;      /* shaders that the manifest calls inexact are refused    */
+    gm_progress ask; /* between pipelines that are compiled, of how many there are; all-zero: no */
 } gm_vk_pipes;
 
 /* cached (size bytes) is what gm_vk_pipes_save gave once, or NULL; a driver that has no use for it
@@ -40,7 +42,7 @@ void gm_vk_pipes_deinit(gm_vk_pipes *p);
  * shader's constants, in the manifest's order. */
 gm_status gm_vk_pipes_want(gm_vk_pipes *p, const char *pipeline, int32_t type, const uint32_t *spec,
                            uint32_t *out, gm_err *err);
-/* Where one fails, all numbers since the last compiling are void. */
+/* Where one fails, or it is cancelled, all numbers since the last compiling are void. */
 gm_status gm_vk_pipes_compile(gm_vk_pipes *p, gm_workers *workers, gm_err *err);
 
 /* Appends the names and constants of the pipelines that were asked for since the last call. */

@@ -71,22 +71,29 @@ static bool same_cut(const gm_vk_cut *a, const gm_vk_cut *b)
     return strcmp(a->pipeline, b->pipeline) == 0 && memcmp(a->spec, b->spec, sizeof a->spec) == 0;
 }
 
-/* All ways that differ. */
-static void find_ways(const trial *t, const gm_vk_tuning *tuning, subject *s)
+static void add_way(subject *s, const gm_vk_cut *way)
 {
-    for (uint32_t i = 0; i < GM_VK_TRIES && s->n_ways < t->max_ways; i++) {
-        gm_vk_cut way;
-        bool is_new = gm_vk_cut_try(tuning, &s->product, i, &way);
-        for (uint32_t k = 0; k < s->n_ways && is_new; k++)
-            is_new = !same_cut(&way, &s->ways[k]);
-        if (!is_new) continue;
-        s->ways[s->n_ways] = way;
-        s->us[s->n_ways++] = (double)INFINITY;
+    for (uint32_t k = 0; k < s->n_ways; k++) {
+        if (same_cut(way, &s->ways[k])) return;
     }
+    s->ways[s->n_ways] = *way;
+    s->us[s->n_ways++] = (double)INFINITY;
+}
+
+/* All ways that differ; and what was chosen before, or a run of fewer ways would lose what one of more
+ * has found. */
+static void find_ways(const trial *t, const gm_vk_tuning *tuning, const gm_vk_choice *known,
+                      subject *s)
+{
+    gm_vk_cut way;
+    for (uint32_t i = 0; i < GM_VK_TRIES && s->n_ways < t->max_ways; i++) {
+        if (gm_vk_cut_try(tuning, &s->product, i, &way)) add_way(s, &way);
+    }
+    if (known && gm_vk_cut_find(tuning, &s->product, known->way, &way)) add_way(s, &way);
 }
 
 static subject *find_subject(const gm_backend *be, const gm_vk_product *p,
-                             const char what[GM_VK_NAME])
+                             const char what[GM_VK_NAME], const gm_vk_choice *known)
 {
     trial *const t = be->trial;
     uint32_t i = 0;
@@ -97,7 +104,7 @@ static subject *find_subject(const gm_backend *be, const gm_vk_product *p,
     subject *const s = &t->at[t->n++];
     *s = (subject){.product = *p};
     memcpy(s->what, what, GM_VK_NAME);
-    find_ways(t, &be->tuning, s);
+    find_ways(t, &be->tuning, known, s);
     return s;
 }
 
@@ -110,7 +117,7 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
     if (!known || !gm_vk_cut_find(&be->tuning, p, known->way, out))
         gm_vk_cut_product(&be->tuning, p, out);
     if (!t || (known && (!t->again || known->pass == be->choices.pass))) return 0;
-    subject *const s = find_subject(be, p, what);
+    subject *const s = find_subject(be, p, what, known);
     if (!s) return 0;
     if (t->chosen || s->flows) *out = s->ways[s->best];
     if (t->flowing && t->only == s) *out = s->ways[t->turn];
@@ -185,6 +192,13 @@ static gm_status tell_done(pass *p, uint32_t pieces, gm_err *err)
     const gm_progress *const to = &p->how->progress;
     p->done += pieces;
     return to->tell && !to->tell(to->ctx, p->done, p->total) ? cancelled(err) : GM_OK;
+}
+
+/* The same, asked for while kernels are compiled. */
+static bool goes_on(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return tell_done(ctx, 0, NULL) == GM_OK;
 }
 
 static gm_status run_turns(gm_exec *ex, trial *t, turn *turns, uint32_t n, pass *p, gm_err *err)
@@ -583,6 +597,7 @@ static uint32_t count_sizes(const gm_backend *be, const gm_tune_model *m)
 static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
                            gm_err *err)
 {
+    gm_status status = GM_OK;
     const bool cpu = be->dev.props.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     const double end = gm_clock_s() + how->seconds;
     const uint32_t n = count_sizes(be, m);
@@ -594,11 +609,17 @@ static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune
     if (!how->again)
         gm_note_tell(&how->note, "kernels are tried on %s, for a few seconds and this once",
                      be->dev.props.deviceName);
-    for (uint32_t i = 0; i < n; i++) {
-        if (gm_clock_s() > end) return GM_OK;
-        GM_TRY(try_size(be, m, bucket_of(m, 1u << i), &p, err));
-    }
-    return gm_vk_choices_put(&be->choices, &all, err);
+    be->pipes.ask = (gm_progress){goes_on, &p};
+    uint32_t i = 0;
+    for (; i < n && status == GM_OK && gm_clock_s() <= end; i++)
+        status = try_size(be, m, bucket_of(m, 1u << i), &p, err);
+    be->pipes.ask = (gm_progress){0};
+    GM_TRY(status);
+    if (i == n) return gm_vk_choices_put(&be->choices, &all, err);
+    if (how->again)
+        gm_note_tell(&how->note,
+                     "steps of %u rows and more were not tried: the time for it was over", 1u << i);
+    return GM_OK;
 }
 
 /* Of what was found before, the usual way has only its time. */
@@ -617,15 +638,16 @@ static gm_status show(const gm_backend *be, const gm_tune_how *how, gm_err *err)
 gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_how *how,
                          gm_err *err)
 {
-    if (how->forget) gm_vk_choices_forget(be);
+    if (how->forget) GM_TRY(gm_vk_choices_forget(be, err));
     if (m && how->seconds > 0 && be->dev.timestamp_ns > 0) {
         gm_err why = {0};
         const gm_status status = try_sizes(be, m, how, &why);
-        if (be->choices.n)
-            gm_vk_choices_write(be); /* sizes that were done before it was cancelled, too */
+        gm_err lost = {0}; /* sizes that were done before it was cancelled are kept, too */
+        if (be->choices.n) gm_vk_choices_write(be, how->again ? &lost : NULL);
         const bool fatal = how->again || status == GM_E_LOST || status == GM_E_CANCEL;
         if (status != GM_OK && fatal) return gm_fail(err, status, why.os, "%s", why.msg);
         if (status != GM_OK) gm_note_tell(&how->note, "kernels were not tried: %s", why.msg);
+        if (lost.code) return gm_fail(err, lost.code, lost.os, "%s", lost.msg);
     }
     return how->show ? show(be, how, err) : GM_OK;
 }

@@ -36,8 +36,9 @@ void gm_vk_choices_read(gm_backend *be);
 /* The same lines from somebody's own file. One that is no line, or names what this device does not
  * have, is refused (GM_E_FORMAT). */
 gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err);
-void gm_vk_choices_write(gm_backend *be);
-void gm_vk_choices_forget(gm_backend *be); /* and their file */
+/* Where they could not be written, err says so, or, where it is NULL, a note. */
+gm_status gm_vk_choices_write(gm_backend *be, gm_err *err);
+gm_status gm_vk_choices_forget(gm_backend *be, gm_err *err); /* and their file */
 const gm_vk_choice *gm_vk_choices_find(const gm_vk_choices *c, const char *what);
 gm_status gm_vk_choices_put(gm_vk_choices *c, const gm_vk_choice *one, gm_err *err);
 void gm_vk_choices_remove(gm_vk_choices *c, const char *what);

@@ -154,6 +154,47 @@ static void a_folder_that_cannot_be_is_said(void **state)
     assert_non_null(strstr(said, " was "));
 }
 
+/* ---- compiling that is cancelled ------------------------------------------------------------- */
+
+typedef struct asker {
+    uint64_t calls, most; /* how often the answer is to go on */
+} asker;
+
+static bool ask(void *ctx, uint64_t done, uint64_t total)
+{
+    asker *const a = ctx;
+    assert_int_equal(done, a->calls); /* one worker asks before each */
+    assert_int_equal(total, 2);
+    return a->calls++ < a->most;
+}
+
+static void compiling_ends_where_it_is_cancelled(void **state)
+{
+    (void)state;
+    gm_err err = {0};
+    gm_backend *be = NULL;
+    uint32_t pipe = 0;
+    const uint32_t lanes[] = {128, 256};
+    const gm_backend_cfg cfg = {.n_threads = 1};
+    assert_int_equal(gm_backend_vulkan.open(&be, &cfg, &err), GM_OK);
+    const size_t n = be->pipes.n;
+    for (uint64_t i = 0; i < 2; i++) {
+        asker a = {.most = i};
+        be->pipes.ask = (gm_progress){ask, &a};
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(
+                gm_vk_pipes_want(&be->pipes, "rows", GM_VK_NO_TYPE, &lanes[k], &pipe, &err), GM_OK);
+        assert_int_equal(gm_vk_pipes_compile(&be->pipes, be->workers, &err), GM_E_CANCEL);
+        assert_string_equal(err.msg, "compiling kernels was cancelled");
+        assert_int_equal(be->pipes.n, n);
+        assert_int_equal(a.calls, i + 1);
+        assert_int_equal(be->pipes.is_new, i > 0); /* what was compiled may be kept */
+    }
+    be->pipes.ask = (gm_progress){0};
+    compile_two(&be->pipes, be->workers);
+    gm_backend_vulkan.close(be);
+}
+
 /* ---- a driver with a cache ------------------------------------------------------------------- */
 
 /* What the null device compiled, and how much of it came from these bytes; its cache's bytes. */
@@ -199,6 +240,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_second_opening_uses_the_file),
         cmocka_unit_test(each_change_is_survived),
         cmocka_unit_test(a_folder_that_cannot_be_is_said),
+        cmocka_unit_test(compiling_ends_where_it_is_cancelled),
     };
     if (argc == 2 && strcmp(argv[1], "--cache") == 0) {
         setenv("MESA_SHADER_CACHE_DISABLE", "true", 1);
