@@ -108,16 +108,27 @@ void use(uint u, uint at, uint round, uint n_blocks)
     }
 }
 
+// 16 and 8 bytes of a row. Who looks again looks past all caches. The first look at what another
+// kernel writes meanwhile is not at readonly memory, which a compiler may read before it waits.
+uvec4 look4(uint64_t from, uint i, bool again)
+{
+    return FLOW == 0 ? U4(from).v[i] : again ? VU4(from).v[i] : WU4(from).v[i];
+}
+
+uvec2 look2(uint64_t from, uint i, bool again)
+{
+    return FLOW == 0 ? U2(from).v[i] : again ? VU2(from).v[i] : WU2(from).v[i];
+}
+
 // Block i of those that are shared, the first of which is `first` of the workgroup's columns; true
-// if it was not all there. Who looks again looks past all caches.
+// if it was not all there.
 bool share_block(uint i, uint col_first, uint n, uint first, uint n_blocks, bool again)
 {
     const uint c = i / BLOCKS, b = min(first + i % BLOCKS, n_blocks - 1);
     const uint col = min(col_first + c / PLANES, n - 1);
     const uint from = col * n_blocks + c % PLANES * p.plane + b;
-    const uvec4 x0 = again ? VU4(p.x).v[from * 2] : U4(p.x).v[from * 2];
-    const uvec4 x1 = again ? VU4(p.x).v[from * 2 + 1] : U4(p.x).v[from * 2 + 1];
-    const uvec2 meta = again ? VU2(p.meta).v[from] : U2(p.meta).v[from];
+    const uvec4 x0 = look4(p.x, from * 2, again), x1 = look4(p.x, from * 2 + 1, again);
+    const uvec2 meta = look2(p.meta, from, again);
     low[i] = x0;
     high[i] = x1;
     column_meta[i] = column_meta_of(meta);
