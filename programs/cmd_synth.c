@@ -25,7 +25,8 @@ static const gm_argrow synth_rows[] = {
      .kind = GM_ARG_TEXT,
      .offset = offsetof(synth_opts, type),
      .help = "type of the layers' matrices: f32, bf16, q8_0, q4_0,\n"
-             "q4_k and others (default: q8_0)"},
+             "q4_k and others (default: q8_0); rows that its blocks do\n"
+             "not divide take one that fits (q6_k in 270m: q8_0)"},
     {.name = "head-type",
      .value = "TYPE",
      .kind = GM_ARG_TEXT,

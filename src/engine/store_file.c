@@ -92,7 +92,7 @@ static const char *check_head(const gm_store_head *h, const gm_store_head *expec
     return NULL;
 }
 
-const char gm_store_foreign[] = "of another model, backend or KV type";
+const char gm_store_foreign[] = "of another model, backend, KV type or exactness";
 
 /* Why a segment that is as it was written is not for who asks. */
 static const char *check_owner(const gm_store_head *h, const gm_store_head *expected,

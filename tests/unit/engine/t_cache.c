@@ -514,7 +514,7 @@ static void test_cache_of_another(void **state)
         gm_engine_close(e);
         e = disk_engine(model, NULL);
         assert_non_null(strstr(notes, "1 of 1 cache files"));
-        assert_non_null(strstr(notes, "they are of another model, backend or KV type"));
+        assert_non_null(strstr(notes, "they are of another model, backend, KV type or exactness"));
         assert_int_equal(ask(e, &t, 10, NULL), 0);
         gm_engine_close(e);
         assert_int_equal(files(NULL, 0), 2);
