@@ -24,6 +24,9 @@ static void print_device(const gm_device_info *d)
         gm_out_printf("   not used  %s\n", d->why_not);
         return;
     }
+    gm_out_printf("   auto      %s\n", strcmp(d->kind, "cpu") == 0
+                                           ? "passes it over: it is the processor"
+                                           : "takes it for a model that fits, if none is better");
     gm_out_printf("   features  %s\n   memory    ", d->features);
     for (uint32_t i = 0; i < d->n_heaps; i++) {
         const gm_device_heap *const h = &d->heaps[i];

@@ -16,6 +16,7 @@ short=(--max-tokens 2 --seed 1 hello)
 works "${lvp[@]}" "$G" devices
 check "should show its memory" out_matches 'heap 0: [0-9.]+ GB, [0-9.]+ GB free'
 check "should show kernels" out_matches 'attend +attend '
+check "should say what auto does" out_has "   auto      passes it over: it is the processor"
 check "should say nothing else" err_is ''
 works "${lvp[@]}" "$G" devices --json
 check "should be JSON" node -e 'const d = JSON.parse(process.argv[1]).devices[0];
