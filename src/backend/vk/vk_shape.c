@@ -64,7 +64,7 @@ static uint32_t words_of(const gm_vk_product *p, const shape *s)
 
 static bool is_even(const gm_vk_product *p, uint32_t rounds)
 {
-    return p->n_blocks % (8 * rounds) == 0;
+    return rounds && p->n_blocks % (8 * rounds) == 0;
 }
 
 /* Rounds on their way that divide those of a row, if some do that are more than half as many: what is
