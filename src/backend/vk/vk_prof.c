@@ -129,9 +129,9 @@ static void add(const gm_kernel_row *one, gm_kernel_row *rows, uint32_t cap, uin
     while (i < *n && (rows[i].kernel != one->kernel || strcmp(rows[i].what, one->what) != 0))
         i++;
     if (i == cap) return;
-    if (i == *n)
+    if (i == *n) {
         rows[(*n)++] = *one;
-    else {
+    } else {
         rows[i].us += one->us;
         rows[i].bytes += one->bytes;
     }
