@@ -698,14 +698,6 @@ static void test_given(void **state)
     scene_close(&s);
 }
 
-static void retype(tiny *t, const char *name, gm_qtype type)
-{
-    const gm_tensor *const w = tiny_tensor(t, name);
-    const uint64_t rows = gm_tensor_rows(w), cols = gm_tensor_cols(w);
-    tiny_drop_tensor(t, name);
-    tiny_add_tensor(t, name, type, rows, cols);
-}
-
 /* Where types differ, siblings are several kernels and floats know nothing of waiting: only some of a
  * layer wait then, and others have barriers between them. */
 static void test_mixed(void **state)
@@ -718,12 +710,12 @@ static void test_mixed(void **state)
                                 .head_dim = 64,
                                 .matrix = GM_QTYPE_Q4_0,
                                 .embed = GM_QTYPE_Q8_0});
-    retype(&t, "blk.0.attn_v.weight", GM_QTYPE_Q6_K);
-    retype(&t, "blk.1.attn_v.weight", GM_QTYPE_Q6_K);
-    retype(&t, "blk.2.attn_q.weight", GM_QTYPE_F16);
-    retype(&t, "blk.3.attn_v.weight", GM_QTYPE_F16);
-    retype(&t, "blk.4.ffn_up.weight", GM_QTYPE_Q8_0);
-    retype(&t, "blk.5.attn_output.weight", GM_QTYPE_F16);
+    tiny_retype_tensor(&t, "blk.0.attn_v.weight", GM_QTYPE_Q6_K);
+    tiny_retype_tensor(&t, "blk.1.attn_v.weight", GM_QTYPE_Q6_K);
+    tiny_retype_tensor(&t, "blk.2.attn_q.weight", GM_QTYPE_F16);
+    tiny_retype_tensor(&t, "blk.3.attn_v.weight", GM_QTYPE_F16);
+    tiny_retype_tensor(&t, "blk.4.ffn_up.weight", GM_QTYPE_Q8_0);
+    tiny_retype_tensor(&t, "blk.5.attn_output.weight", GM_QTYPE_F16);
     check_answer(tiny_open(&t, "mixed.gguf"), LAST_POS + 4);
     tiny_deinit(&t);
 }

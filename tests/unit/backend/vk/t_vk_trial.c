@@ -630,16 +630,6 @@ static void test_file(void **state)
 
 /* ---- a deep model ------------------------------------------------------------------------------ */
 
-static void retype(tiny *t, uint32_t layer, gm_qtype type)
-{
-    char name[64];
-    snprintf(name, sizeof name, "blk.%u.ffn_down.weight", layer);
-    const gm_tensor *const w = tiny_tensor(t, name);
-    const uint64_t rows = gm_tensor_rows(w), cols = gm_tensor_cols(w);
-    tiny_drop_tensor(t, name);
-    tiny_add_tensor(t, name, type, rows, cols);
-}
-
 /* A product that is first met behind those that are timed together, as in files of mixed types: alone,
  * where nobody writes what it reads, it waits for nobody. */
 static void test_deep(void **state)
@@ -657,8 +647,11 @@ static void test_deep(void **state)
                                 .head_dim = 64,
                                 .matrix = GM_QTYPE_Q4_0,
                                 .embed = GM_QTYPE_Q8_0});
-    for (uint32_t i = 9; i < 12; i++)
-        retype(&t, i, GM_QTYPE_Q8_0);
+    for (uint32_t i = 9; i < 12; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.ffn_down.weight", i);
+        tiny_retype_tensor(&t, name, GM_QTYPE_Q8_0);
+    }
     gm_model *const m = tiny_open(&t, "deep.gguf");
     device_open(&d, m, &(gm_backend_cfg){0});
     d.loaded.most.rows = 1;
