@@ -147,6 +147,7 @@ typedef struct gm_backend_ops {
     const char *name;  /* as users write it   */
     const char *about; /* one line for --help */
     bool any_rows;     /* an exec serves fewer rows as well as a smaller one would: one is enough */
+    bool overlaps;     /* it computes a step while the host prepares the next, or reads the last */
     gm_qtype
         kv_type; /* of the KV cache where nobody says                                          */
 

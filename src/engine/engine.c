@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -13,9 +14,12 @@
 
 /* ---- one turn -------------------------------------------------------------------------- */
 
+/* What the step under way computes for it, if it does, is nobody's then. */
 static void leave_slot(gm_engine *e, const gm_request *r)
 {
     e->slot[r->slot] = NULL;
+    for (int i = 0; i < GM_TICKETS; i++)
+        e->turns[i].part[r->slot] = (gm_part){0};
     e->n_active--;
     for (uint32_t c = 0; c < GM_CLASSES; c++)
         e->reserved[c] -= r->need[c];
@@ -178,18 +182,41 @@ static void sleep_for_news(gm_engine *e)
 
 /* Whose step it is: only a cancel of that request may end it early. One that came too early to see
  * this is seen here. */
-static void set_sole(gm_engine *e)
+static void set_sole(gm_engine *e, const gm_turn *t)
 {
-    gm_request *const r = e->step->n_segs == 1 ? e->slot[gm_step_segs(e->step)->slot] : NULL;
+    gm_request *const r = t->step->n_segs == 1 ? t->part[gm_step_segs(t->step)->slot].seq : NULL;
     atomic_store(&e->sole, r);
     if (r && atomic_load(&r->cancelled)) atomic_store(&e->abandon, 1);
 }
 
-static gm_status run_step(gm_engine *e, gm_result *result, gm_err *err)
+/* The step that was filled is under way from here on. The lock is given up meanwhile. */
+static void hand_over(gm_engine *e)
 {
-    gm_ticket ticket = 0;
-    GM_TRY(gm_runner_submit(&e->place.runner, e->step, &ticket, err));
-    return gm_runner_collect(&e->place.runner, ticket, result, err);
+    gm_turn *const t = e->turn;
+    pthread_mutex_unlock(&e->lock);
+    t->start_s = gm_clock_s();
+    t->err = (gm_err){0};
+    t->status = gm_runner_submit(&e->place.runner, t->step, &t->ticket, &t->err);
+    pthread_mutex_lock(&e->lock);
+    e->under_way = t;
+    e->turn = &e->turns[t == e->turns];
+}
+
+/* Waits for the oldest step. The lock is given up meanwhile. */
+static gm_status wait_for(gm_engine *e, gm_turn *t, gm_result *result)
+{
+    set_sole(e, t);
+    pthread_mutex_unlock(&e->lock);
+    gm_status status = t->status;
+    if (status == GM_OK) status = gm_runner_collect(&e->place.runner, t->ticket, result, &t->err);
+    const double now = gm_clock_s();
+    pthread_mutex_lock(&e->lock);
+    atomic_store(&e->sole, NULL);
+    const double start_s = t->start_s > e->answered_s ? t->start_s : e->answered_s;
+    e->answered_s = now;
+    if (status == GM_OK) gm_sched_learn(e, t, 1e6 * (now - start_s));
+    if (status == GM_E_LOST && !e->lost.code) e->lost = t->err;
+    return status;
 }
 
 static void end(gm_engine *e, gm_request *r, int32_t reason)
@@ -207,12 +234,13 @@ static void fail(gm_engine *e, gm_request *r, const gm_err *err)
 }
 
 /* One output -> one event: of a token that the prompt has, or of one that was drawn. */
-static void deliver_out(gm_engine *e, const gm_outof *of, const gm_result_out *o)
+static void deliver_out(gm_engine *e, const gm_turn *t, uint32_t i, const gm_result_out *o)
 {
-    gm_request *const r = of->seq;
-    r->lost = false;
+    const gm_outof *const of = &t->out_of[i];
+    gm_request *const r = t->part[of->slot].seq;
     gm_seq_news news = {o->token, o->logprob, o->n_top, o->top, o->logits};
-    if (e->slot[r->slot] != r) return; /* an output before this one was its last */
+    if (!r) return; /* an output before this one was its last */
+    r->lost = false;
     if (of->pos < r->n_prompt) {
         const uint32_t n_vocab = gm_vocab_len(e->model->vocab);
         news.token = r->ids[of->pos];
@@ -245,36 +273,47 @@ static bool survives(gm_request *r, gm_status status)
 }
 
 /* Results -> events, or a failure for the sequences that were in the step. */
-static void deliver(gm_engine *e, gm_status status, const gm_result *result, const gm_err *err)
+static void deliver(gm_engine *e, const gm_turn *t, gm_status status, const gm_result *result)
 {
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
-        gm_request *const r = e->slot[i];
-        if (!r || r->n_now == 0) continue;
+        gm_request *const r = t->part[i].seq;
+        if (!r) continue;
         if (status == GM_OK) {
-            if (r->n_done < r->n_prompt) e->stats.n_prompt += r->n_now;
-            r->n_done += r->n_now;
+            if (r->n_done < r->n_prompt) e->stats.n_prompt += t->part[i].n;
+            r->n_done += t->part[i].n;
             r->begin->n = r->n_done;
         } else if (!survives(r, status)) {
-            fail(e, r, err);
+            fail(e, r, &t->err);
         }
     }
     for (uint32_t i = 0; i < result->n_out; i++)
-        deliver_out(e, &e->out_of[i], &result->out[i]);
+        deliver_out(e, t, i, &result->out[i]);
     for (uint32_t i = 0; i < e->place.n_slots; i++) {
-        gm_request *const r = e->slot[i];
-        if (r && r->n_now && gm_seq_is_read(r)) end(e, r, GM_END_LENGTH);
+        gm_request *const r = t->part[i].seq;
+        if (r && gm_seq_is_read(r)) end(e, r, GM_END_LENGTH);
     }
 }
 
+/* What was built on a step that failed is of no use. */
+static void drop_under_way(gm_engine *e)
+{
+    gm_turn *const t = e->under_way;
+    gm_result result = {0};
+    if (!t) return;
+    e->under_way = NULL;
+    memset(t->part, 0, e->place.n_slots * sizeof *t->part);
+    wait_for(e, t, &result);
+}
+
 /* Steps by how many sequences they served: batch[i] has those of more than 2^(i-1), up to 2^i. */
-static void count_step(gm_engine *e)
+static void count_step(gm_engine *e, const gm_step *s)
 {
     uint32_t size = 0;
-    while (size + 1 < GM_BATCH_SIZES && e->step->n_segs > 1u << size)
+    while (size + 1 < GM_BATCH_SIZES && s->n_segs > 1u << size)
         size++;
     e->stats.batch[size]++;
     e->stats.n_steps++;
-    e->stats.n_sequences += e->step->n_segs;
+    e->stats.n_sequences += s->n_segs;
 }
 
 /* Some of the cache goes to disk. Nobody else touches what is kept of closed requests, so the lock
@@ -303,27 +342,27 @@ static bool recover(gm_engine *e)
 }
 
 /* One turn of the engine thread. Read this first: it is the program in order. The lock is held
- * except while a step runs, so clients wait for a copy of an event at most. */
+ * except while a step is handed over and waited for, so clients wait for a copy of an event at most. */
 static void engine_turn(gm_engine *e)
 {
+    gm_result result = {0};
     take_requests(e); /* clients -> sequences   */
     if (!recover(e)) return;
-    if (!gm_sched_fill(e)) { /* sequences -> step      */
-        if (!save_some(e)) sleep_for_news(e);
-        return;
+    if (!e->under_way) {
+        if (!gm_sched_fill(e)) { /* sequences -> step      */
+            if (!save_some(e)) sleep_for_news(e);
+            return;
+        }
+        hand_over(e);
     }
-    gm_result result = {0};
-    gm_err err = {0};
-    set_sole(e);
-    pthread_mutex_unlock(&e->lock);
-    const double start_s = gm_clock_s();
-    const gm_status status = run_step(e, &result, &err); /* step -> tokens */
-    pthread_mutex_lock(&e->lock);
-    atomic_store(&e->sole, NULL);
-    if (status == GM_OK) gm_sched_learn(e, 1e6 * (gm_clock_s() - start_s));
-    if (status == GM_E_LOST) e->lost = err;
-    count_step(e);
-    deliver(e, status, &result, &err); /* tokens -> text -> events */
+    gm_turn *const t = e->under_way;
+    e->under_way = NULL;
+    if (t->status == GM_OK && gm_sched_fill_ahead(e, t))
+        hand_over(e);                                 /* ... and the one behind it */
+    const gm_status status = wait_for(e, t, &result); /* step -> tokens */
+    if (status != GM_OK) drop_under_way(e);
+    count_step(e, t->step);
+    deliver(e, t, status, &result); /* tokens -> text -> events */
     save_some(e);
 }
 
@@ -354,16 +393,24 @@ static gm_status keep_device(gm_engine *e, gm_err *err)
     return gm_arena_copy(&p->arena, gm_str_c(facts.device ? facts.device : ""), &e->device, err);
 }
 
+static gm_status turn_init(gm_turn *t, gm_place *p, gm_err *err)
+{
+    GM_TRY(gm_place_step(p, &t->step, err));
+    GM_TRY(gm_arena_alloc(&p->arena, &t->part, p->n_slots, sizeof *t->part, "slots", err));
+    return gm_arena_alloc(&p->arena, &t->out_of, t->step->limits.outs, sizeof *t->out_of, "slots",
+                          err);
+}
+
 static gm_status engine_init(gm_engine *e, const gm_engine_opts *o, gm_err *err)
 {
     gm_place *const p = &e->place;
     GM_TRY(gm_store_make_folder(e->opts.cache_dir, err)); /* before it takes time */
     GM_TRY(gm_place_init(p, e->model, o, &(gm_place_cfg){.abandon = &e->abandon}, err));
     GM_TRY(keep_device(e, err));
-    GM_TRY(gm_place_step(p, &e->step, err));
     GM_TRY(gm_arena_alloc(&p->arena, &e->slot, p->n_slots, sizeof *e->slot, "slots", err));
-    GM_TRY(gm_arena_alloc(&p->arena, &e->out_of, e->step->limits.outs, sizeof *e->out_of, "slots",
-                          err));
+    for (int i = 0; i < GM_TICKETS; i++)
+        GM_TRY(turn_init(&e->turns[i], p, err));
+    e->turn = e->turns;
     GM_TRY(gm_store_open(&e->store, p, &e->opts, err));
     gm_prefix_load(e);
     const int os = pthread_create(&e->thread, NULL, engine_main, e);
@@ -409,7 +456,8 @@ void gm_engine_close(gm_engine *e)
     if (e->has_thread && !e->lost.code) gm_store_finish(&e->store, &e->place, e->kept);
     gm_store_close(&e->store);
     gm_prefix_clear(e);
-    gm_step_free(e->step);
+    for (int i = 0; i < GM_TICKETS; i++)
+        gm_step_free(e->turns[i].step);
     gm_place_deinit(&e->place);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);

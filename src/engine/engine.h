@@ -10,11 +10,28 @@
 #include "engine/seq.h"
 #include "engine/store.h"
 
-/* Whose an output is, and the position of the token that it tells of. */
-typedef struct gm_outof {
+/* What of a step is a sequence's; of a slot whose sequence has no rows in it, or is gone, all zero. */
+typedef struct gm_part {
     gm_request *seq;
-    uint32_t pos;
+    uint32_t n; /* rows                           */
+    bool draws; /* the last of them draws the next token */
+} gm_part;
+
+/* Which token an output tells of. */
+typedef struct gm_outof {
+    uint32_t slot, pos;
 } gm_outof;
+
+/* A step and whose it is: being filled, or under way. */
+typedef struct gm_turn {
+    gm_step *step;
+    gm_part *part;    /* [n_slots] */
+    gm_outof *out_of; /* [limits.outs] of each of the step's outputs */
+    gm_ticket ticket;
+    gm_status status; /* of handing it over, and what went wrong then */
+    gm_err err;
+    double start_s; /* when that was */
+} gm_turn;
 
 struct gm_engine {
     const gm_model *model;
@@ -29,10 +46,12 @@ struct gm_engine {
 
     /* engine thread */
     gm_place place;
-    gm_step *step;
+    gm_turn turns[GM_TICKETS];
+    gm_turn *turn;      /* that is filled next                             */
+    gm_turn *under_way; /* that was handed over and not yet waited for, or NULL */
     gm_request **slot;  /* [n_slots] the sequence in each, or NULL         */
-    gm_outof *out_of;   /* [limits.outs] whose each of the step's outputs is */
     uint32_t slot_next; /* where the scheduler begins, one further each turn */
+    double answered_s;  /* when the last step was                          */
     double decode_us;   /* what a step of answers alone takes, smoothed    */
     double row_us;      /* what one more row of a prompt adds, smoothed    */
     gm_err lost;        /* by which step the device was lost, until it is opened again */
@@ -54,10 +73,14 @@ struct gm_engine {
     atomic_int abandon;         /* asks that step to end early                   */
 };
 
-/* sched.c: fills e->step from the sequences that can go on; false when there is none. */
+/* sched.c: fills e->turn from the sequences that can go on; false when there is none. */
 bool gm_sched_fill(gm_engine *e);
-/* Learns from the time that the step took. */
-void gm_sched_learn(gm_engine *e, double us);
+/* The same, of what can be told to come behind a step that is under way: the next tokens of those that
+ * draw one in it, whatever that will be. False where that is not worth it, or somebody else would have
+ * to wait. */
+bool gm_sched_fill_ahead(gm_engine *e, const gm_turn *before);
+/* Learns from the time that a step took. */
+void gm_sched_learn(gm_engine *e, const gm_turn *t, double us);
 
 /* recover.c: opens the lost device again, with everything that was on it but for the KV cache: every
  * sequence that runs is to be computed again, from its tokens. The lock is given up meanwhile. Where it

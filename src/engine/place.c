@@ -387,8 +387,8 @@ bool gm_place_put_rows(const gm_place *p, gm_step *s, uint32_t slot, const int32
 {
     if (!gm_step_put_seg(s, &(gm_step_seg){slot, s->n_rows, n})) return false;
     for (uint32_t i = 0; i < n; i++) {
-        gm_step_row row = {
-            .kind = GM_ROW_ID, .slot = slot, .pos = pos + i, .src = (uint32_t)ids[i]};
+        gm_step_row row = {.kind = ids ? GM_ROW_ID : GM_ROW_LAST, .slot = slot, .pos = pos + i};
+        if (ids) row.src = (uint32_t)ids[i];
         gm_kvpool_visible(&p->pool, &row);
         if (!gm_step_put_row(s, &row)) return false;
     }

@@ -45,7 +45,8 @@ gm_status gm_place_reopen(gm_place *p, const gm_progress *progress, gm_err *err)
 gm_status gm_place_step(const gm_place *p, gm_step **out, gm_err *err);
 
 /* Puts n tokens of a slot, the first at pos, into the step as one segment; their pages must be there
- * (gm_kvpool_extend). Answers false where the step has no room. */
+ * (gm_kvpool_extend). Without ids it is one, which the slot draws last before. Answers false where the
+ * step has no room. */
 bool gm_place_put_rows(const gm_place *p, gm_step *s, uint32_t slot, const int32_t *ids,
                        uint32_t pos, uint32_t n);
 

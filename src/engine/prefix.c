@@ -208,7 +208,8 @@ uint32_t gm_prefix_share(gm_engine *e, gm_request *r)
     e->stats.n_lookups++;
     if (e->cache && f.common >= f.n + LEAST_SHARED)
         gm_kvpool_mark(pool, &r->begin->table, f.common);
-    if (!f.from || !gm_kvpool_share(pool, &r->begin->table, &f.from->table, r->slot, f.n, e->step))
+    if (!f.from ||
+        !gm_kvpool_share(pool, &r->begin->table, &f.from->table, r->slot, f.n, e->turn->step))
         return 0;
     e->stats.n_hits++;
     if (take_out(e, f.from)) { /* it is the one used last */

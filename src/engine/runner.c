@@ -3,6 +3,10 @@
 
 #include <stdio.h>
 
+/* A GPU has nothing to do from the end of a step until the host has read it and handed over the next,
+ * some 60 us. What is handed over ahead spares that, and may be computed for nobody. */
+#define AHEAD_US 20000.0
+
 static gm_status find_backend(gm_runner *r, const char *name, gm_err *err)
 {
     r->ops = gm_backend_find(name ? name : "auto");
@@ -17,6 +21,7 @@ static gm_status find_backend(gm_runner *r, const char *name, gm_err *err)
 gm_status gm_runner_open(gm_runner *r, const gm_runner_cfg *cfg, gm_err *err)
 {
     GM_TRY(find_backend(r, cfg->backend, err));
+    r->ahead_us = r->ops->overlaps ? AHEAD_US : 0;
     return r->ops->open(&r->be, &cfg->be, err);
 }
 

@@ -20,6 +20,8 @@ typedef struct gm_runner {
     gm_wset *weights;
     gm_kvmem *kv;
     gm_exec *exec[GM_RUNNER_BUCKETS];
+    double ahead_us; /* a step of answers that takes less is handed over before the one before it is
+                        read; 0: none is */
 } gm_runner;
 
 typedef struct gm_runner_cfg {

@@ -77,7 +77,6 @@ struct gm_request {
     uint32_t n_ids;    /* known: prompt and answer                     */
     uint32_t n_done;   /* of these, how many are in the KV cache       */
     uint32_t n_cached; /* tokens of the prompt that another request had computed */
-    uint32_t n_now;    /* how many the step at hand adds               */
     bool begun;        /* the slot has its draw parameters             */
     bool aside;        /* it had a slot, and waits for its reader      */
     bool lost;         /* its step was lost, and no event came since   */

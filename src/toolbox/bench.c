@@ -31,15 +31,18 @@ typedef struct bed {
     const gm_model *m;
     gm_place place;
     gm_arena arena;
-    gm_kvtable *tables; /* [batch] */
-    gm_step *step;
+    gm_kvtable *tables;                /* [batch] */
+    gm_step *steps[GM_TICKETS], *step; /* step: the one that is filled next */
+    gm_ticket tickets[GM_TICKETS];
     int32_t *ids;    /* [batch, n_ctx] */
     uint32_t *n_ids; /* [batch] known; decoding leaves all but the last in the cache */
     uint32_t batch;
     gm_result result;
-    uint64_t n_steps;
-    double answered_s,
-        host_s; /* when the last step was, or 0; from there to the next step, all of them */
+    uint64_t n_steps, n_read;  /* handed over, and answered */
+    double sent_s, answered_s; /* when the last was handed over; and answered, or 0          */
+    double host_s;             /* from an answer to the next step handed over, all n_host of them */
+    uint64_t n_host;
+    double step_us; /* what the last step of one token each took */
 } bed;
 
 static gm_status bed_init(bed *b, const gm_model *m, const gm_engine_opts *o, gm_err *err)
@@ -47,7 +50,9 @@ static gm_status bed_init(bed *b, const gm_model *m, const gm_engine_opts *o, gm
     b->m = m;
     GM_TRY(gm_place_init(&b->place, m, o, &(gm_place_cfg){0}, err));
     b->batch = b->place.n_slots;
-    GM_TRY(gm_place_step(&b->place, &b->step, err));
+    for (int i = 0; i < GM_TICKETS; i++)
+        GM_TRY(gm_place_step(&b->place, &b->steps[i], err));
+    b->step = b->steps[0];
     GM_TRY(gm_arena_alloc(&b->arena, &b->tables, b->batch, sizeof *b->tables, "tables", err));
     GM_TRY(gm_arena_alloc(&b->arena, &b->n_ids, b->batch, sizeof *b->n_ids, "tokens", err));
     GM_TRY(gm_arena_alloc(&b->arena, &b->ids, (uint64_t)b->batch * b->place.n_ctx, sizeof *b->ids,
@@ -59,7 +64,8 @@ static gm_status bed_init(bed *b, const gm_model *m, const gm_engine_opts *o, gm
 
 static void bed_deinit(bed *b)
 {
-    gm_step_free(b->step);
+    for (int i = 0; i < GM_TICKETS; i++)
+        gm_step_free(b->steps[i]);
     gm_place_deinit(&b->place);
     gm_arena_deinit(&b->arena);
 }
@@ -81,14 +87,16 @@ static void append_tokens(bed *b, uint32_t slot, uint32_t n)
     }
 }
 
-/* Rows [first, first + n) of a slot; of the last known one comes what is wanted. */
+/* Rows [first, first + n) of a slot, the last of them that of a token that is being drawn if it is not
+ * known; of the last known one, or that, comes what is wanted. */
 static bool put_rows(bed *b, uint32_t slot, uint32_t first, uint32_t n, uint32_t want)
 {
     static const gm_draw greedy = {.repeat = 1, .inv_repeat = 1, .top_p = GM_DRAW_TOP_P_OFF};
     if (first == 0 && !gm_step_put_set(b->step, slot, &greedy, NULL, 0)) return false;
     if (!gm_kvpool_extend(&b->place.pool, &b->tables[slot], slot, first, n, b->step)) return false;
     const int32_t *const ids = b->ids + (size_t)slot * b->place.n_ctx + first;
-    if (!gm_place_put_rows(&b->place, b->step, slot, ids, first, n)) return false;
+    const bool known = first < b->n_ids[slot];
+    if (!gm_place_put_rows(&b->place, b->step, slot, known ? ids : NULL, first, n)) return false;
     if (first + n < b->n_ids[slot]) return true;
     return gm_step_put_out(
         b->step, &(gm_step_out){.row = b->step->n_rows - 1, .want = want, .mask = GM_NO_MASK});
@@ -101,15 +109,31 @@ static gm_backend_facts facts_of(const bed *b)
     return facts;
 }
 
-static gm_status run_step(bed *b, gm_err *err)
+static gm_status hand_over(bed *b, gm_err *err)
 {
-    gm_ticket t = 0;
-    GM_TRY(gm_runner_submit(&b->place.runner, b->step, &t, err));
-    if (b->answered_s > 0) b->host_s += gm_clock_s() - b->answered_s;
-    b->n_steps++;
+    GM_TRY(gm_runner_submit(&b->place.runner, b->step, &b->tickets[b->n_steps % GM_TICKETS], err));
+    b->sent_s = gm_clock_s();
+    if (b->answered_s > 0) {
+        b->host_s += b->sent_s - b->answered_s;
+        b->n_host++;
+    }
+    b->step = b->steps[++b->n_steps % GM_TICKETS];
+    return GM_OK;
+}
+
+/* Waits for the oldest step. */
+static gm_status read_step(bed *b, gm_err *err)
+{
+    const gm_ticket t = b->tickets[b->n_read++ % GM_TICKETS];
     GM_TRY(gm_runner_collect(&b->place.runner, t, &b->result, err));
     b->answered_s = gm_clock_s();
     return GM_OK;
+}
+
+static gm_status run_step(bed *b, gm_err *err)
+{
+    GM_TRY(hand_over(b, err));
+    return read_step(b, err);
 }
 
 static gm_status no_room(gm_err *err)
@@ -130,23 +154,38 @@ static gm_status feed(bed *b, uint32_t slot, uint32_t first, uint32_t want, gm_e
     return GM_OK;
 }
 
-/* A step of one token for every sequence. */
+/* A step of one token for every sequence: behind the one under way, if there is one. */
 static gm_status put_decode(bed *b, uint32_t want, gm_err *err)
 {
+    const uint32_t ahead = (uint32_t)(b->n_steps - b->n_read);
     gm_step_clear(b->step);
     for (uint32_t s = 0; s < b->batch; s++) {
-        if (!put_rows(b, s, b->n_ids[s] - 1, 1, want)) return no_room(err);
+        if (!put_rows(b, s, b->n_ids[s] - 1 + ahead, 1, want)) return no_room(err);
     }
     return GM_OK;
 }
 
-static gm_status decode(bed *b, uint32_t want, gm_err *err)
+static gm_status read_tokens(bed *b, gm_err *err)
 {
-    GM_TRY(put_decode(b, want, err));
-    GM_TRY(run_step(b, err));
+    const double start_s = b->answered_s > b->sent_s ? b->answered_s : b->sent_s;
+    GM_TRY(read_step(b, err));
+    b->step_us = 1e6 * (b->answered_s - start_s);
     for (uint32_t s = 0; s < b->batch; s++)
         b->ids[(size_t)s * b->place.n_ctx + b->n_ids[s]++] = b->result.out[s].token;
     return GM_OK;
+}
+
+/* n tokens for every sequence, as the engine has them made: a step that is short is handed over before
+ * the one before it is read. `more` is wanted of the last. */
+static gm_status decode(bed *b, uint32_t n, uint32_t more, gm_err *err)
+{
+    const bool ahead = b->step_us < b->place.runner.ahead_us;
+    for (uint32_t i = 0; i < n; i++) {
+        GM_TRY(put_decode(b, i + 1 < n ? GM_WANT_DRAW : GM_WANT_DRAW | more, err));
+        GM_TRY(hand_over(b, err));
+        if (!ahead || i > 0) GM_TRY(read_tokens(b, err));
+    }
+    return b->n_read < b->n_steps ? read_tokens(b, err) : GM_OK;
 }
 
 /* ---- what it takes --------------------------------------------------------------------- */
@@ -225,11 +264,11 @@ static gm_status begin(bed *b, const gm_bench_opts *o, gm_err *err)
 /* One repetition, and its seconds; `more` is wanted of its last step. */
 static gm_status repeat(bed *b, const gm_bench_opts *o, uint32_t more, double *seconds, gm_err *err)
 {
-    const uint32_t last = GM_WANT_DRAW | more;
     const double start = gm_clock_s();
-    if (o->prompt) GM_TRY(feed(b, 0, o->depth, last, err));
-    for (uint32_t i = 0; !o->prompt && i < o->decode; i++)
-        GM_TRY(decode(b, i + 1 < o->decode ? GM_WANT_DRAW : last, err));
+    if (o->prompt)
+        GM_TRY(feed(b, 0, o->depth, GM_WANT_DRAW | more, err));
+    else
+        GM_TRY(decode(b, o->decode, more, err));
     *seconds = gm_clock_s() - start;
     return GM_OK;
 }
@@ -340,6 +379,8 @@ static void add_counts(gm_device_counts *sum, const gm_device_counts *from,
 static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, gm_err *err)
 {
     const gm_runner *const r = &b->place.runner;
+    double host_s = 0;
+    uint64_t n_host = 0;
     times t;
     GM_TRY(raise_clock(b, out, err));
     GM_TRY(warm_up(b, o, out, err));
@@ -352,15 +393,17 @@ static gm_status time_all(bed *b, const gm_bench_opts *o, gm_bench_result *out, 
         GM_TRY(begin(b, o, err));
         const gm_backend_facts before = facts_of(b);
         const uint64_t n_steps = b->n_steps;
-        const double host_s = b->host_s;
         b->answered_s = 0; /* what came before is no part of it */
+        b->host_s = 0;
+        b->n_host = 0;
         GM_TRY(repeat(b, o, 0, &t.seconds[i], err));
         const gm_backend_facts after = facts_of(b);
         add_counts(&out->device, &before.counts, &after.counts);
         out->n_steps += b->n_steps - n_steps;
-        out->host_us += 1e6 * (b->host_s - host_s);
+        host_s += b->host_s;
+        n_host += b->n_host;
     }
-    if (out->n_steps > o->reps) out->host_us /= (double)(out->n_steps - o->reps);
+    if (n_host) out->host_us = 1e6 * host_s / (double)n_host;
     return fill_result(b, o, &t, out, err);
 }
 

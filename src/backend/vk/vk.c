@@ -78,6 +78,7 @@ static gm_status vk_cost(const gm_backend *be, const gm_plan *p, const gm_op *op
 const gm_backend_ops gm_backend_vulkan = {
     .name = "vulkan",
     .about = "any GPU with Vulkan 1.3, the whole token on the device",
+    .overlaps = true,
     .kv_type = GM_QTYPE_F16,
     .device_at = gm_vk_device_at,
     .open = vk_open,

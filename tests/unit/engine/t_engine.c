@@ -25,6 +25,7 @@ enum { VOCAB = 500, CTX = 300 };
 
 static gm_model *model;
 static const char *backend;
+static bool ahead; /* steps of answers are handed over before the one before them is read */
 static gm_err err;
 static const gm_bias NO_END[] = {{1, -1000}, {106, -1000}};
 static int32_t ids[CTX];
@@ -61,6 +62,7 @@ static gm_engine *engine_of(const gm_model *m, uint32_t n_slots)
     o.backend = backend;
     o.kv_type = "f32"; /* what forward_logprobs keeps */
     OK(gm_engine_open(&e, m, &o, &err));
+    backend_go_ahead(e, ahead);
     return e;
 }
 
@@ -708,8 +710,11 @@ int main(int argc, char **argv)
     };
     int failed = 0;
     for (size_t i = 0; (backend = backend_next(&i, argc == 2 ? argv[1] : NULL));) {
-        print_message("backend %s\n", backend);
-        failed += cmocka_run_group_tests_name("t_engine", tests, setup, teardown);
+        for (int mode = 0; mode < 2; mode++) {
+            ahead = mode == 1;
+            print_message("backend %s%s\n", backend, ahead ? ", a step ahead" : "");
+            failed += cmocka_run_group_tests_name("t_engine", tests, setup, teardown);
+        }
     }
     return failed;
 }

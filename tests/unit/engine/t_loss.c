@@ -24,6 +24,7 @@ enum { VOCAB = 500, CTX = 300, N = 4 };
 
 static gm_model *model;
 static const char *backend;
+static bool ahead; /* as backend_go_ahead has it */
 static gm_err err;
 static int32_t ids[CTX];
 static const gm_bias NO_END[] = {{1, -1000}, {106, -1000}};
@@ -115,6 +116,7 @@ static gm_engine *engine_of(const char *cache_dir, int lose_at, int lose_next)
     o.cache_dir = cache_dir;
     o.note = count_note;
     OK(gm_engine_open(&e, model, &o, &err));
+    backend_go_ahead(e, ahead);
     pthread_mutex_lock(&e->lock);
     real = e->place.runner.ops;
     mock.ops = *real;
@@ -452,8 +454,11 @@ int main(int argc, char **argv)
     };
     int failed = 0;
     for (size_t i = 0; (backend = backend_next(&i, argc == 2 ? argv[1] : NULL));) {
-        print_message("backend %s\n", backend);
-        failed += cmocka_run_group_tests_name("t_loss", tests, setup, teardown);
+        for (int mode = 0; mode < 2; mode++) {
+            ahead = mode == 1;
+            print_message("backend %s%s\n", backend, ahead ? ", a step ahead" : "");
+            failed += cmocka_run_group_tests_name("t_loss", tests, setup, teardown);
+        }
     }
     return failed;
 }

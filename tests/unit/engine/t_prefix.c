@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "fixtures/backends.h"
 #include "fixtures/tinymodel.h"
 
 enum { VOCAB = 500, CTX = 400, LEAST = 16 };
 
 static const char *backend, *kv_type;
 static size_t stride; /* between the cases that are run */
+static bool ahead;    /* as backend_go_ahead has it     */
 static gm_err err;
 static const gm_bias NO_END[] = {{1, -1000}, {106, -1000}};
 
@@ -48,6 +50,7 @@ static gm_engine *engine_of(const gm_model *m, uint32_t n_slots)
     o.backend = backend;
     o.kv_type = kv_type;
     OK(gm_engine_open(&e, m, &o, &err));
+    backend_go_ahead(e, ahead);
     return e;
 }
 
@@ -641,7 +644,9 @@ int main(void)
             backend = backends[i];
             kv_type = types[k];
             stride = i == 0 && k == 0 ? 1 : 7;
-            print_message("backend %s, KV cache of %s\n", backend, kv_type);
+            ahead = k == 1;
+            print_message("backend %s, KV cache of %s%s\n", backend, kv_type,
+                          ahead ? ", a step ahead" : "");
             failed += cmocka_run_group_tests_name("t_prefix", tests, tiny_setup, tiny_teardown);
         }
     }
