@@ -48,7 +48,7 @@ typedef struct draft {
     uint32_t spec[GM_VK_SPECS];
     uint32_t rows, columns; /* of a product, that a workgroup takes */
     bool halves;            /* whether it wants its input so        */
-    bool apart;             /* whether it leaves norms to others    */
+    bool behind, apart;     /* whether it leaves norms to others    */
     gm_vk_dispatch d;
 } draft;
 
@@ -323,6 +323,7 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     t.rows = cut.rows;
     t.columns = cut.columns;
     t.halves = cut.halves;
+    t.behind = cut.behind;
     t.apart = cut.apart;
     if (shape.flows) t.d.flow = offsetof(struct gm_vk_matmul, flow);
     *push = (struct gm_vk_matmul){
@@ -387,6 +388,17 @@ static void count_done(draft *t, struct gm_vk_matmul *push)
     t->d.grid[0] += t->d.n_done;
 }
 
+/* How many workgroups side by side, behind the product's, do the norms of its rows: one each. */
+static uint32_t put_behind(const lowering *l, gm_val in, uint32_t wgs, uint32_t columns,
+                           struct gm_vk_matmul *push)
+{
+    const uint32_t rows = rows_of(l, in);
+    const uint32_t tiles =
+        l->p->vals[in].rows == GM_ROWS_OUT ? 1 : (rows + columns - 1) / columns; /* at least */
+    push->wg_end[0] = wgs;
+    return (rows + tiles - 1) / tiles;
+}
+
 /* Four tiles of columns side by side keep a prompt's weights from being read for each, and their
  * activations (128 columns of 27B: 860 KB, or a part of it where rows are longer) in a small cache. */
 static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
@@ -400,7 +412,9 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
     push->side = rows > 3 * columns ? 2 : rows > columns ? 1 : 0;
     for (int i = 0; i < 3; i++)
         t->d.work += (double)rows * push->n_cols * push->n_rows[i];
-    GM_TRY(grid_of_rows(l, t, in, wgs << push->side, columns << push->side));
+    wgs <<= push->side;
+    if (t->behind) wgs += put_behind(l, in, wgs, columns << push->side, push);
+    GM_TRY(grid_of_rows(l, t, in, wgs, columns << push->side));
     if (t->d.flow) count_done(t, push);
     const bool gate = t->spec[2] == GM_VK_AFTER_GELU;
     if (t->halves && !gate && t->d.indirect < 0) cut_sums(l, t, push);
@@ -433,7 +447,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
     if (after && !t.apart) {
         GM_TRY(tell_norms(l, &t, after->add->in[0], after, &push.norms));
         push.arrived = l->ex->arrived;
-        touches(&t, push.arrived, 4, true);
+        touches(&t, push.arrived, 4 * (1 + GM_VK_BEHIND_ROWS), true);
     }
     return put_product(l, &t, ops[0].in[0], wgs, &push);
 }

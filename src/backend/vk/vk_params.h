@@ -118,9 +118,14 @@ struct gm_vk_norm {
 };
 
 /* What a product does with its results; a constant of its pipelines. Norms have one matrix' results as
- * y; the last workgroup does them, or some behind the product's where kernels wait (wg_end[0]). */
-#define GM_VK_AFTER_GELU 1 /* gelu(gate) * up */
-#define GM_VK_AFTER_NORM 2 /* `norms`         */
+ * y; they are done by the last workgroup, or by some behind the product's, of which wg_end[0] are side by
+ * side: where kernels wait, and of several rows, each of which has a word behind `arrived`. */
+#define GM_VK_AFTER_GELU  1  /* gelu(gate) * up              */
+#define GM_VK_AFTER_NORM  2  /* `norms`                      */
+#define GM_VK_AFTER_NORMS 3  /* the same, of several rows    */
+#define GM_VK_BEHIND_ROWS 64 /* the most that these can be   */
+#define GM_VK_CALLED      1  /* in a row's word: its workgroup may begin; or has given up waiting */
+#define GM_VK_LEFT        2
 struct gm_vk_matmul {
     GM_ADDR head;
     GM_ADDR x, meta; /* int8 and its scales, or float32 and 0; float16 as gm_vk_halves'  */

@@ -205,6 +205,15 @@ static bool by_tail(const gm_vk_product *p)
     return p->after == GM_VK_AFTER_NORM && p->columns / p->planes <= GM_VK_TAIL_ROWS;
 }
 
+/* Who does them, if not the product's last workgroup. Where kernels wait, the next one does as well. */
+static void put_behind(const gm_vk_product *p, gm_vk_cut *cut)
+{
+    cut->behind = !p->flows && !cut->halves && p->columns / p->planes <= GM_VK_BEHIND_ROWS;
+    cut->apart = !cut->behind;
+    if (cut->behind)
+        cut->spec[GM_VK_MM_AFTER] = GM_VK_AFTER_NORMS; /* in its place in all of them */
+}
+
 static gm_vk_product without_norms(const gm_vk_product *p)
 {
     gm_vk_product alone = *p;
@@ -234,7 +243,7 @@ void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut 
     const gm_vk_product alone = without_norms(p);
     const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
     cut_usual(t, apart ? &alone : p, out);
-    out->apart = apart;
+    if (apart) put_behind(p, out);
 }
 
 /* ---- other ways ------------------------------------------------------------------------------ */
@@ -362,7 +371,7 @@ static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *
         cut_usual(t, &alone, out);
     else
         cut_groups(p, &s, out);
-    out->apart = apart;
+    if (apart) put_behind(p, out);
     return true;
 }
 
@@ -373,7 +382,7 @@ bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm
     *out = (gm_vk_cut){0};
     if (i == 1) return cut_norms(t, p, out);
     if (!cut_alike(t, apart ? &alone : p, i ? i - 1 : 0, out)) return false;
-    out->apart = apart;
+    if (apart) put_behind(p, out);
     return true;
 }
 

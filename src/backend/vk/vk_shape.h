@@ -58,7 +58,8 @@ typedef struct gm_vk_cut {
     uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
     bool halves;                /* it wants the input as halves.comp makes it             */
-    bool apart;                 /* norms that follow are a kernel of their own            */
+    bool behind; /* norms that follow are done by workgroups of their own behind it       */
+    bool apart;  /* or by a kernel of their own                                           */
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False

@@ -193,7 +193,7 @@ static gm_status place_scratch(placer *pl, gm_err *err)
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
     uint64_t parts = 0, adjusted = 0, wide = 0, halves = 0;
-    pl->arrived = 4;
+    pl->arrived = 4 * (1 + GM_VK_BEHIND_ROWS);
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
         const uint64_t rows = ex->bucket.rows, outs = ex->bucket.outs;

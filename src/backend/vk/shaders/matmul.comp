@@ -152,12 +152,10 @@ void share_columns(uint col_first, uint n, uint first, uint n_blocks)
     barrier();
 }
 
-void main()
+void multiply(uint n)
 {
-    if (norms_beside()) return;
     uint row_first;
-    const uint m = rows_mine(row_first);
-    const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
+    const uint m = rows_mine(row_first), n_blocks = p.n_cols / GM_VK_BLOCK;
     const uint col_first = col_tile() * CG * N_OUT;
     if (col_first >= n) return;
 
@@ -185,4 +183,12 @@ void main()
     }
     if (FLOW == 1) flow_count(p.flow.done + (AFTER == GM_VK_AFTER_NORM ? GM_VK_FLOW_INNER : 0));
     put(m, row_first, col_first, n);
+}
+
+void main()
+{
+    if (norms_beside()) return;
+    const uint n = rows_in_step(p.head, p.flags);
+    if (!is_behind()) multiply(n);
+    norms_behind(n);
 }

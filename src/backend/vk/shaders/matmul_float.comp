@@ -9,11 +9,10 @@
 #include "inc/floats.glsl"
 #include "inc/product.glsl"
 
-void main()
+void multiply(uint n)
 {
     uint row_first;
-    const uint m = rows_mine(row_first);
-    const uint n = rows_in_step(p.head, p.flags), n_chunks = floats_chunks(p.n_cols);
+    const uint m = rows_mine(row_first), n_chunks = floats_chunks(p.n_cols);
     const uint col_first = col_tile() * CG * NC, lane = lane_of();
     const uint col_mine = col_first + group_of() % CG * NC;
     if (col_first >= n) return;
@@ -50,4 +49,11 @@ void main()
         acc[i] = sum;
     }
     put(m, row_first, col_first, n);
+}
+
+void main()
+{
+    const uint n = rows_in_step(p.head, p.flags);
+    if (!is_behind()) multiply(n);
+    norms_behind(n);
 }

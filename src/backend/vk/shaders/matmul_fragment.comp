@@ -201,11 +201,10 @@ void put(uint m, uint row_first, uint col_first, uint n)
     }
 }
 
-void main()
+void multiply(uint n)
 {
     uint row_first;
-    const uint m = matrix_of(OUTS, row_first);
-    const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
+    const uint m = matrix_of(OUTS, row_first), n_blocks = p.n_cols / GM_VK_BLOCK;
     const uint col_first = col_tile() * TN * GM_VK_COLUMNS;
     if (col_first >= n) return;
 
@@ -248,5 +247,12 @@ void main()
         share_results(tn);
         put(m, row_first, col_first + tn * GM_VK_COLUMNS, n);
     }
+}
+
+void main()
+{
+    const uint n = rows_in_step(p.head, p.flags);
+    if (!is_behind()) multiply(n);
     if (AFTER == GM_VK_AFTER_NORM) tail(n);
+    norms_behind(n);
 }

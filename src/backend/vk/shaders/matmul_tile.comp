@@ -15,11 +15,12 @@
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
 #include "inc/quantise.glsl"
-#include "inc/groups.glsl"
 #include "inc/dot.glsl"
 #include "inc/weights.glsl"
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
+#include "inc/norms.glsl"
+#include "inc/behind.glsl"
 
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 8;
 layout(constant_id = ID_DEPTH) const uint DEPTH = 32; // of a matrix
@@ -210,7 +211,7 @@ void put(uint m, uint row_first, uint col, uint n)
             y = h;
         }
         const uint64_t dst = GLU == 1 ? p.dst[0] : p.dst[m];
-        if (inside && dst != 0) WF1(dst).v[(col + c) * p.n_rows[m] + row_first + r] = y;
+        if (inside && dst != 0) CF1(dst).v[(col + c) * p.n_rows[m] + row_first + r] = y;
         // The places that this result came from are nobody else's.
         if (GLU == 1) sum_at(0, r, c * PLANES) = floatBitsToUint(y);
     }
@@ -239,11 +240,10 @@ void finish(uint tn, uint m, uint row_first, uint col_first, uint n)
     put(m, row_first, col_first + tn * 16 / PLANES, n);
 }
 
-void main()
+void multiply(uint n)
 {
     uint row_first;
-    const uint m = matrix_of(M / NM, row_first);
-    const uint n = rows_in_step(p.head, p.flags), n_blocks = p.n_cols / GM_VK_BLOCK;
+    const uint m = matrix_of(M / NM, row_first), n_blocks = p.n_cols / GM_VK_BLOCK;
     const uint col_first = col_tile() * N / PLANES;
     const uint w = gl_SubgroupID % 4, h = gl_SubgroupID / 4;
     if (col_first >= n) return;
@@ -283,4 +283,11 @@ void main()
     // Not a loop: Mesa 25 leaves it one, in which the sums of a lane are found by comparing.
     finish(0, m, row_first, col_first, n);
     if (TN == 2) finish(1, m, row_first, col_first, n);
+}
+
+void main()
+{
+    const uint n = rows_in_step(p.head, p.flags);
+    if (!is_behind()) multiply(n);
+    norms_behind(n);
 }

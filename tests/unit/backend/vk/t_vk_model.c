@@ -20,6 +20,7 @@
 #include "fixtures/chance.h"
 #include "fixtures/forward.h"
 #include "fixtures/tinymodel.h"
+#include "fixtures/vk/products.h"
 #include "gemmule_tools.h"
 
 #define N     37   /* tokens: past a page, and past the window of 32           */
@@ -436,6 +437,61 @@ static void test_apart(void **state)
     gm_model_close(s.model);
 }
 
+static gm_vk_buf words; /* of rows whose workgroups behind a product have left */
+static uint32_t n_behind;
+
+static void say_they_left(struct gm_vk_matmul *push)
+{
+    if (push->norms.x == 0) return;
+    push->arrived = words.addr;
+    n_behind++;
+}
+
+/* Norms of rows whose workgroups have left are done by their product's last one, with the same bits;
+ * and rows that are not the step's are left alone. */
+static void test_left(void **state)
+{
+    (void)state;
+    enum { ROWS = 11 };
+    scene s;
+    device d, other;
+    gm_err err = {0};
+    gm_step *step = NULL;
+    gm_result_out want[ROWS], got[ROWS];
+    const gm_step_limits limits = {.rows = ROWS, .outs = ROWS, .edits = 8, .sets = 1};
+    const uint64_t n = 1 + GM_VK_BEHIND_ROWS;
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, 16);
+    assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
+    assert_int_equal(gm_vk_buf_alloc(&d.be->dev, &words, 4 * n, GM_VK_RESULT, "words", &err),
+                     GM_OK);
+    uint32_t *const word = (uint32_t *)(void *)words.map;
+    word[0] = 0;
+    for (uint32_t i = 1; i < n; i++)
+        word[i] = GM_VK_LEFT;
+    other = d;
+    n_behind = 0;
+    products_watch(d.be, say_they_left);
+    lower_more(&d, &s, 16, &other.ex);
+    products_leave(d.be);
+    assert_int_equal(n_behind, GM_TICKETS * 2 * s.model->config.n_layer);
+    put_prompt(step, &s, 0, ROWS);
+    draw_all(&d, step, want);
+    draw_all(&other, step, got);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        assert_int_equal(got[i].token, want[i].token);
+        assert_memory_equal(&got[i].logprob, &want[i].logprob, sizeof(float));
+    }
+    assert_int_equal(word[0], 0);
+    for (uint32_t i = 1 + ROWS; i < n; i++)
+        assert_int_equal(word[i], GM_VK_LEFT);
+    gm_backend_vulkan.drop(other.ex);
+    gm_vk_buf_free(&d.be->dev, &words);
+    gm_step_free(step);
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
 /* ---- steps in pieces ------------------------------------------------------------------------- */
 
 enum { PIECE_ROWS = 16 };
@@ -740,7 +796,7 @@ static void test_barriers(void **state)
     check_list(&s, 1, 5);
     check_flow_list(&s);
     check_list(&s, 2, 6);
-    check_list(&s, 16, 8);
+    check_list(&s, 16, 6);
     gm_model_close(s.model);
 }
 
@@ -766,7 +822,7 @@ static void test_fragments(void **state)
     scene_open(&s, "q4_0");
     fragments = true;
     check_list(&s, 1, 5);
-    check_list(&s, 16, 8);
+    check_list(&s, 16, 6);
     test_slots(state);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;
     assert_int_equal(count_fragments(&s, 1), n_products);
@@ -874,7 +930,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_fragments),
-        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_apart),       cmocka_unit_test(test_left),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

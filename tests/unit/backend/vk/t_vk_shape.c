@@ -14,15 +14,29 @@
 static const gm_vk_tuning plain = {
     .subgroup = 8, .words_under_way = 20, .tile_from = UINT32_MAX, .half_from = UINT32_MAX};
 
+/* Who does the norms: of up to 64 rows the product, in one way or another. */
+static void check_norms(const gm_vk_product *p, const gm_vk_cut *cut)
+{
+    const bool normed = p->after == GM_VK_AFTER_NORM, few = p->columns / p->planes <= 64;
+    const bool last = normed && !cut->behind && !cut->apart;
+    assert_int_equal(cut->spec[GM_VK_MM_AFTER], cut->behind  ? GM_VK_AFTER_NORMS
+                                                : cut->apart ? 0
+                                                             : p->after);
+    assert_false(cut->behind && (!normed || cut->apart || p->flows || !few));
+    /* A row's norms are a kernel of their own only where kernels wait, and then after down. */
+    const bool down = p->flows && p->planes == 1;
+    assert_true(!cut->apart || (normed && (!few || down)));
+    assert_true(!cut->behind || p->columns > p->planes);
+    /* The last workgroup of a row of workgroups does the norms: there is one row of them. */
+    if (last) assert_true(cut->columns >= p->columns / p->planes);
+}
+
 static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
 {
     const uint32_t *const s = cut->spec, rows = cut->rows, columns = cut->columns;
     const bool gate = p->after == GM_VK_AFTER_GELU;
-    assert_int_equal(s[GM_VK_MM_AFTER], cut->apart ? 0 : p->after);
+    check_norms(p, cut);
     assert_int_equal(s[GM_VK_MM_FLOW], p->flows);
-    /* A row's norms are a kernel of their own only where kernels wait, and then after down. */
-    const bool many = p->columns > p->planes, down = p->flows && p->planes == 1;
-    assert_true(!cut->apart || (p->after == GM_VK_AFTER_NORM && (many || down)));
     assert_int_equal(s[GM_VK_MM_LANES] % 64, 0); /* whole subgroups, on every device */
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
     assert_int_equal(16 % s[GM_VK_MM_ROWS], 0); /* a group's rows lie in one band */
@@ -31,13 +45,10 @@ static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
     assert_true(s[GM_VK_MM_BLOCKS] > 0 || !p->n_blocks);
     const bool even = p->n_blocks && p->n_blocks % (8 * s[GM_VK_MM_ROUNDS]) == 0;
     assert_int_equal(s[GM_VK_MM_EVEN], even);
-    /* Who does norms has groups that divide their 64 sums. */
-    const bool normed = p->after == GM_VK_AFTER_NORM && !cut->apart;
-    if (normed) assert_int_equal(64 % (s[GM_VK_MM_LANES] / 8), 0);
+    /* Who does norms in registers has groups that divide their 64 sums. */
+    if (s[GM_VK_MM_AFTER] == GM_VK_AFTER_NORM) assert_int_equal(64 % (s[GM_VK_MM_LANES] / 8), 0);
     if (gate) assert_int_equal(rows % GM_VK_BLOCK, 0);
     if (gate) assert_int_equal(s[GM_VK_MM_TILE], rows * columns);
-    /* The last workgroup of a row of workgroups does the norms: there is one row of them. */
-    if (p->after == GM_VK_AFTER_NORM && !cut->apart) assert_true(columns >= p->columns / p->planes);
     /* No more columns than there are, once a workgroup has more than eight. */
     assert_true(columns < 2 * (p->columns / p->planes) || columns <= 8);
     const uint32_t in_shared = s[GM_VK_MM_COLS] * s[GM_VK_MM_COL_GROUPS] * s[GM_VK_MM_BLOCKS] * 40;
@@ -215,21 +226,20 @@ static void test_tiles(void **state)
 }
 
 /* The constants of matmul_fragment, in the manifest's order. */
-enum { LANES, SUBGROUP, TM, TN, AFTER, CHUNKS, UNITS, WM, WK, ROUNDS, STAGE };
+enum { LANES, SUBGROUP, TM, TN, CHUNKS = 5, UNITS, WM, WK, ROUNDS, STAGE };
 
 /* Answers in how many runs it is summed. */
 static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
 {
     const uint32_t *const s = cut->spec, matrices = p->after == GM_VK_AFTER_GELU ? 2 : 1;
     assert_string_equal(cut->pipeline, "matmul_fragment_mma");
-    assert_int_equal(s[AFTER], cut->apart ? 0 : p->after);
+    check_norms(p, cut);
     assert_int_equal(s[LANES], 32 * s[WM] * s[WK]);
     assert_true(s[LANES] <= 512);
     assert_int_equal(cut->rows, 16 * s[TM] * s[WM]);
     assert_int_equal(cut->columns, 8 * s[TN]);
     assert_true(cut->columns < 2 * p->columns || cut->columns == 8);
     if (matrices == 2) assert_int_equal(cut->rows % GM_VK_BLOCK, 0);
-    if (p->after == GM_VK_AFTER_NORM && !cut->apart) assert_true(cut->columns >= p->columns);
     /* A unit of columns has one place in the chunks that the code has in a row. */
     if (s[UNITS]) assert_int_equal(4 * s[CHUNKS] % s[UNITS], 0);
     const uint32_t results = s[WK] * 8 * (matrices * cut->rows + 4) * 4;

@@ -52,6 +52,7 @@ RELOADED(16) VU4 { uvec4 v[]; };
 RELOADED(8) VU2 { uvec2 v[]; };
 RELOADED(16) VF4 { vec4 v[]; };
 RELOADED(4) VF1 { float v[]; };
+RELOADED(4) VU1 { uint v[]; };
 
 bool is_unwritten(uvec4 w)
 {

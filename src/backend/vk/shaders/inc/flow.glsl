@@ -9,11 +9,6 @@
 // so that nobody has to wait until a device has made writes seen in order, and who counts need not
 // have written yet.
 
-layout(buffer_reference, std430, buffer_reference_align = 4) volatile coherent buffer Flag
-{
-    uint v;
-};
-
 #define FLOW_SOME 4096 // looks after which it is asked whether another has given up
 
 // Waits until n have counted themselves there: what they write is there, or will be soon.
@@ -21,11 +16,11 @@ void flow_until(gm_vk_flow f, uint64_t counter, uint n)
 {
     if (gl_LocalInvocationIndex == 0) {
         uint i = 0;
-        while (Flag(counter).v < n && i < f.patience) {
+        while (VU1(counter).v[0] < n && i < f.patience) {
             i++;
-            if (i % FLOW_SOME == 0 && Flag(f.late).v != 0) i = f.patience;
+            if (i % FLOW_SOME == 0 && VU1(f.late).v[0] != 0) i = f.patience;
         }
-        if (i == f.patience) Flag(f.late).v = 1;
+        if (i == f.patience) VU1(f.late).v[0] = 1;
     }
     barrier();
 }
@@ -35,9 +30,9 @@ bool flow_again(gm_vk_flow f, bool misses, inout uint looks)
 {
     if (FLOW == 0 || !misses) return false;
     looks++;
-    if (looks % FLOW_SOME == 0 && Flag(f.late).v != 0) looks = f.patience;
+    if (looks % FLOW_SOME == 0 && VU1(f.late).v[0] != 0) looks = f.patience;
     if (looks < f.patience) return true;
-    Flag(f.late).v = 1;
+    VU1(f.late).v[0] = 1;
     return false;
 }
 
@@ -61,7 +56,7 @@ shared uint flow_early;
 bool flow_rehearses(gm_vk_flow f)
 {
     if (FLOW == 0 || f.before == 0) return false;
-    if (gl_LocalInvocationIndex == 0) flow_early = Flag(f.before).v < f.n_before ? 1 : 0;
+    if (gl_LocalInvocationIndex == 0) flow_early = VU1(f.before).v[0] < f.n_before ? 1 : 0;
     barrier();
     return flow_early == 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 // Norms of the only row, where kernels wait for each other: a workgroup has all of it for the sums
 // and writes the round that is its own.
-#include "inc/norms.glsl"
+#include "inc/norm_row.glsl"
 #include "inc/flow.glsl"
 
 // As norm_load, of words that may not be there yet.

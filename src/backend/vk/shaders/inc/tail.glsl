@@ -4,8 +4,8 @@
 // or, where kernels flow, workgroups behind the product's, which are there before and wait
 // (inc/flow.glsl).
 
-#include "inc/last.glsl"
 #include "inc/norm_part.glsl"
+#include "inc/behind.glsl"
 
 void tail(uint n_rows)
 {
