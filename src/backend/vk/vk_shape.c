@@ -205,13 +205,18 @@ static bool by_tail(const gm_vk_product *p)
     return p->after == GM_VK_AFTER_NORM && p->columns / p->planes <= GM_VK_TAIL_ROWS;
 }
 
-/* Who does them, if not the product's last workgroup. Where kernels wait, the next one does as well. */
-static void put_behind(const gm_vk_product *p, gm_vk_cut *cut)
+/* Whether workgroups behind the product can do them, if its last one does not. */
+static bool can_behind(const gm_vk_product *p, const gm_vk_cut *cut)
 {
-    cut->behind = !p->flows && !cut->halves && p->columns / p->planes <= GM_VK_BEHIND_ROWS;
+    return !p->flows && !cut->halves && p->columns / p->planes <= GM_VK_BEHIND_ROWS;
+}
+
+/* Behind it, or by a kernel. */
+static void put_norms(const gm_vk_product *p, gm_vk_cut *cut, bool apart)
+{
+    cut->behind = !apart && can_behind(p, cut);
     cut->apart = !cut->behind;
-    if (cut->behind)
-        cut->spec[GM_VK_MM_AFTER] = GM_VK_AFTER_NORMS; /* in its place in all of them */
+    if (cut->behind) cut->spec[GM_VK_MM_AFTER] = GM_VK_AFTER_NORMS; /* in its place in all */
 }
 
 static gm_vk_product without_norms(const gm_vk_product *p)
@@ -243,7 +248,7 @@ void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut 
     const gm_vk_product alone = without_norms(p);
     const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
     cut_usual(t, apart ? &alone : p, out);
-    if (apart) put_behind(p, out);
+    if (apart) put_norms(p, out, t->norms_apart);
 }
 
 /* ---- other ways ------------------------------------------------------------------------------ */
@@ -362,17 +367,11 @@ static bool cut_alike(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i,
 static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     const gm_vk_product alone = without_norms(p);
-    const shape s = usual_shape(t, p);
-    const bool apart = by_tail(p);
-    if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || (!apart && !suits(t, p, &s))) return false;
-    if (p->fragments && !apart) return false;
-    if (p->columns == p->planes) return false;
-    if (apart)
-        cut_usual(t, &alone, out);
-    else
-        cut_groups(p, &s, out);
-    if (apart) put_behind(p, out);
-    return true;
+    const bool last = by_tail(p);
+    if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || p->columns == p->planes) return false;
+    cut_usual(t, &alone, out);
+    put_norms(p, out, last == t->norms_apart);
+    return last || can_behind(p, out);
 }
 
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
@@ -382,7 +381,7 @@ bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm
     *out = (gm_vk_cut){0};
     if (i == 1) return cut_norms(t, p, out);
     if (!cut_alike(t, apart ? &alone : p, i ? i - 1 : 0, out)) return false;
-    if (apart) put_behind(p, out);
+    if (apart) put_norms(p, out, t->norms_apart);
     return true;
 }
 

@@ -22,6 +22,7 @@ typedef struct gm_vk_tuning {
     bool fragment_mma;           /* ... by cooperative matrices, as lanes hold them              */
     uint32_t split_wgs;          /* of attention of a single row, that share its splits, at most */
     uint32_t half_tiles;         /* workgroups of these that fill the device, 0: any number does */
+    bool norms_apart;            /* norms of several rows are a kernel sooner than behind one    */
 } gm_vk_tuning;
 
 /* The constants of matmul and matmul_float, in the manifest's

@@ -24,9 +24,9 @@ static void check_norms(const gm_vk_product *p, const gm_vk_cut *cut)
                                                              : p->after);
     assert_false(cut->behind && (!normed || cut->apart || p->flows || !few));
     /* A row's norms are a kernel of their own only where kernels wait, and then after down. */
-    const bool down = p->flows && p->planes == 1;
-    assert_true(!cut->apart || (normed && (!few || down)));
-    assert_true(!cut->behind || p->columns > p->planes);
+    const bool many = p->columns > p->planes, down = p->flows && p->planes == 1;
+    assert_true(!cut->apart || (normed && (many || down)));
+    assert_true(!cut->behind || many);
     /* The last workgroup of a row of workgroups does the norms: there is one row of them. */
     if (last) assert_true(cut->columns >= p->columns / p->planes);
 }
@@ -105,6 +105,34 @@ static void test_even_rounds(void **state)
         assert_int_equal(cut.spec[GM_VK_MM_ROUNDS], want[i / 2][i % 2]);
         for (uint32_t k = 0; k < GM_VK_TRIES; k++)
             if (gm_vk_cut_try(&wide, &p, k, &cut)) assert_int_equal(cut.spec[GM_VK_MM_EVEN], 1);
+    }
+}
+
+/* Norms of several rows: usually behind their product or by a kernel, as the device likes, and tried
+ * the other way; of two rows the usual one is neither, and of 65 only the kernel can. */
+static void test_norms(void **state)
+{
+    (void)state;
+    static const uint32_t rows[] = {2, 3, 64, 65};
+    gm_vk_product p = {.planes = 1,
+                       .n_blocks = 128,
+                       .words = 5,
+                       .n_rows = 5376,
+                       .n_normed = 5376,
+                       .after = GM_VK_AFTER_NORM};
+    for (uint32_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        gm_vk_tuning t = plain;
+        gm_vk_cut cut;
+        t.norms_apart = i % 2;
+        p.columns = rows[i / 2];
+        gm_vk_cut_product(&t, &p, &cut);
+        assert_int_equal(cut.apart, p.columns > 64 || (p.columns > 2 && t.norms_apart));
+        assert_int_equal(cut.behind, p.columns <= 64 && p.columns > 2 && !t.norms_apart);
+        const bool other = p.columns == 2 ? t.norms_apart : !t.norms_apart;
+        assert_int_equal(gm_vk_cut_try(&t, &p, 1, &cut), p.columns <= 64);
+        if (p.columns > 64) continue;
+        assert_int_equal(cut.apart, other);
+        assert_int_equal(cut.behind, !other);
     }
 }
 
@@ -396,11 +424,16 @@ static void test_attends_by_halves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_even_rounds),
-        cmocka_unit_test(test_waiting),   cmocka_unit_test(test_names),
-        cmocka_unit_test(test_tiles),     cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_attends_by_halves),
-        cmocka_unit_test(test_fragments), cmocka_unit_test(test_one_each)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_even_rounds),
+                                       cmocka_unit_test(test_norms),
+                                       cmocka_unit_test(test_waiting),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_exact),
+                                       cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_attends_by_halves),
+                                       cmocka_unit_test(test_fragments),
+                                       cmocka_unit_test(test_one_each)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }
