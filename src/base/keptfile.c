@@ -41,7 +41,7 @@ const char *gm_keptfile_open(gm_keptfile *f, const char *path, uint64_t key)
     gm_err err = {0};
     *f = (gm_keptfile){0};
     if (gm_mapfile_open(&f->map, path, &err) != GM_OK)
-        return err.os == ENOENT ? NULL : "it cannot be read";
+        return err.os == ENOENT || err.os == ENOTDIR ? NULL : "it cannot be read";
     const char *const wrong = check(&f->map, key);
     if (wrong) {
         gm_keptfile_close(f);

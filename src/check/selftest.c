@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/keptfile.h"
 #include "check/opcheck.h"
@@ -203,7 +204,9 @@ static types read_trusted(const char *path, uint64_t key, const gm_note *note)
     types t = {0};
     gm_keptfile file = {0};
     const char *const wrong = gm_keptfile_open(&file, path, key);
-    if (wrong) gm_note_tell(note, "%.300s was dropped: %s", path, wrong);
+    if (wrong)
+        gm_note_tell(note, "%.300s %s: %s", path, unlink(path) == 0 ? "was dropped" : "is not used",
+                     wrong);
     if (file.size == sizeof t) memcpy(&t, file.data, sizeof t);
     gm_keptfile_close(&file);
     return t;

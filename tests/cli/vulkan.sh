@@ -23,6 +23,15 @@ check "should be JSON" node -e 'const d = JSON.parse(process.argv[1]).devices[0]
     process.exit(d.usable && d.kind === "cpu" && d.heaps[0].bytes > 0 && d.kernels.length ? 0 : 1)' "$out"
 works "${none[@]}" "$G" devices
 check "should say why there is none" out_matches '^none: vulkan: the loader finds no driver on this machine'
+# A library that is none, and a driver's file that is broken.
+mkdir "$dir/lib"
+cc -shared -x c -o "$dir/lib/libvulkan.so.1" - <<<'int nothing;'
+works env LD_LIBRARY_PATH="$dir/lib" "$G" devices
+check "should take no such loader" out_matches '^none: vulkan: there is no Vulkan loader'
+echo '{' >"$dir/broken.json"
+works "${lvp[@]}" env VK_ICD_FILENAMES="$dir/broken.json" VK_DRIVER_FILES="$dir/broken.json" "$G" devices
+check "should suspect the file" out_matches '^none: vulkan: no host memory left .* or a driver.s \.json file .* is broken'
+works "${none[@]}" "$G" devices
 check "and what has one" out_matches "^[^$newline]+${newline}Debian and Ubuntu [^$newline]*mesa-vulkan-drivers[^$newline]*$newline$"
 
 refused 1 "vulkan: no device is 7; there are: 0 llvmpipe" \
@@ -36,6 +45,8 @@ check "should say what it waits for" eval '[[ $err =~ ^"gemmule: note: llvmpipe"
 same_text=$out
 works "${lvp[@]}" "$G" run --backend vulkan --device LLVMpipe "${short[@]}"
 check "should say it once" err_is ''
+bits=$("${lvp[@]}" "$G" devices | grep -oE '[0-9]+ bits' | head -n 1)
+works "${lvp[@]}" "$G" run --backend vulkan --device "${bits% bits}" "${short[@]}" # of its name
 works "$G" run --backend cpu "${short[@]}"
 check "should be the cpu's text" out_is "$same_text"
 

@@ -200,7 +200,8 @@ gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err)
     GM_TRY(gm_mapfile_open(&file, path, err));
     const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
     for (uint32_t n = 1; at && at < end && status == GM_OK; n++, at = next_line(at, end)) {
-        const char *const stop = line_end(at, end);
+        const char *stop = line_end(at, end);
+        if (stop > at && stop[-1] == '\r') stop--;
         if (stop == at || *at == '#') continue;
         status = be->choices.n < GM_VK_CHOICES
                      ? take_choice(be, at, stop, &why)

@@ -53,6 +53,10 @@ static gm_status instance_open(gm_vk_dev *d, gm_err *err)
     const VkResult r = PROC(d, vkCreateInstance)(&info, NULL, &d->instance);
     if (r == VK_ERROR_INCOMPATIBLE_DRIVER)
         return gm_fail(err, GM_E_UNSUP, r, "vulkan: the loader finds no driver on this machine");
+    if (r == VK_ERROR_OUT_OF_HOST_MEMORY) /* which a loader says of a broken file, too */
+        return gm_fail(err, GM_E_NOMEM, r,
+                       "vulkan: no host memory left for the instance, or a driver's .json file "
+                       "(in /usr/share/vulkan/icd.d or VK_ICD_FILENAMES) is broken");
     return gm_vk_check(r, "the instance", err);
 }
 
@@ -101,7 +105,8 @@ static gm_status choose(gm_vk_dev *d, const char *which, gm_err *err)
     if (r != VK_INCOMPLETE) GM_TRY(gm_vk_check(r, "the list of devices", err));
     char *end = NULL;
     const unsigned long index = which ? strtoul(which, &end, 10) : 0;
-    const bool by_index = which && *which && !*end;
+    /* A number that none has may be a part of a name: 7900. */
+    const bool by_index = which && isdigit((unsigned char)*which) && !*end && index < n;
     int best = 0;
     for (uint32_t i = 0; i < n; i++) {
         VkPhysicalDeviceProperties p;

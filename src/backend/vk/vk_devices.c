@@ -19,7 +19,7 @@ static const choice choices[] = {
     {"input_rows", {"embed"}},
     {"matmul, gate_up_gelu of quantised weights", {"matmul"}},
     {"the same, of several sequences", {"matmul_fragment_mma", "matmul"}},
-    {"the same, of 17 columns and more", {"matmul_mma", "matmul"}},
+    {"the same, of 8 columns and more", {"matmul_mma", "matmul"}},
     {"the same, of 65 rows and more", {"matmul_fragment_mma", "matmul_half", "matmul"}},
     {"matmul, gate_up_gelu of floats", {"matmul_float"}},
     {"norm, norm_add", {"norm"}},

@@ -45,10 +45,9 @@ void gm_vk_kept_read(gm_backend *be, const char *ending, gm_keptfile *file)
     gm_strbuf path = {0};
     if (path_of(be, ending, &path)) {
         const char *const wrong = gm_keptfile_open(file, path.p, be->kept.key);
-        if (wrong) {
-            gm_note_tell(&be->kept.note, "%.300s was dropped: %s", path.p, wrong);
-            unlink(path.p);
-        }
+        if (wrong)
+            gm_note_tell(&be->kept.note, "%.300s %s: %s", path.p,
+                         unlink(path.p) == 0 ? "was dropped" : "is not used", wrong);
     }
     gm_strbuf_deinit(&path);
 }

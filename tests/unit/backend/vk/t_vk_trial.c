@@ -599,7 +599,7 @@ static void test_file(void **state)
     for (int i = 0; i < 4; i++) { /* of all plans, and of one */
         const char *const name = i < 2 ? GM_VK_FLOW : GM_VK_FLOW ", plan 0123456789abcdef";
         const char *const flow = i % 2 ? GM_VK_FLOW_ON : GM_VK_FLOW_OFF;
-        snprintf(line, sizeof line, "%s\t%s\n", name, flow);
+        snprintf(line, sizeof line, "%s\t%s%s\n", name, flow, i == 1 ? "\r" : "");
         if (open_with(&be, path, line, &err) != GM_OK) fail_msg("%s", err.msg);
         assert_string_equal(gm_vk_choices_find(&be->choices, name)->way, flow);
         ops->close(be);
