@@ -232,6 +232,7 @@ static void show(gm_bytes *page, const look *before, const look *now, const char
     const double connections = value_of(t, "connections");
     put(page, "gemmule top   up %.0f s, %.0f connection%s\n%s\n\n", value_of(t, "up_seconds"),
         connections, connections == 1 ? "" : "s", health);
+    if (isnan(value_of(t, "slots"))) return; /* the model is not there yet */
     show_share(page, "running", value_of(t, "requests_running"), value_of(t, "slots"), "");
     put(page, "%-14s %.0f waiting, %.0f parked\n", "", value_of(t, "requests_queued"),
         value_of(t, "requests_parked"));

@@ -35,7 +35,7 @@ static const gm_argrow how_rows[] = {
      .offset = offsetof(how_args, ways),
      .whole = {1, 64},
      .help = "try at most so many for each product, the usual one\n"
-             "first and what was found before last (default: all)"},
+             "first, and what was found before (default: all)"},
     {.name = "seconds",
      .value = "N",
      .kind = GM_ARG_WHOLE,
@@ -46,8 +46,9 @@ static const gm_argrow how_rows[] = {
     {.name = "show",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(how_args, show),
-     .help = "print what was found before, and try nothing: lines\n"
-             "that --tune FILE of other commands reads"},
+     .help = "print what was found before, for any model, and try\n"
+             "nothing: lines that --tune FILE of other commands\n"
+             "reads"},
     {.name = "reset",
      .kind = GM_ARG_FLAG,
      .offset = offsetof(how_args, reset),
@@ -227,10 +228,14 @@ const gm_command gm_cmd_tune = {
         "this device, driver and build; run, chat, serve and bench take it from there.\n"
         "\n"
         "The first time that a model is run on a GPU, some of it is done by itself, in a few\n"
-        "seconds; --tune off, of those commands, neither tries nor uses anything of it. To decide\n"
-        "yourself, write what --show prints to a file, put another kernel of -v's into a line, "
-        "and\n"
-        "give it to them: --tune FILE.",
+        "seconds; --tune off, of those commands, neither tries nor uses anything of it. Ctrl-C "
+        "ends\n"
+        "it, and what sizes of step were done is kept. A product that is \"waiting\" begins "
+        "before\n"
+        "the kernel before it ends: its times are those of a step's first 48 kernels.\n"
+        "\n"
+        "To decide yourself, write what --show prints to a file, put another kernel of -v's into\n"
+        "a line, and give it to them: --tune FILE.",
     .examples = "gemmule tune --ways 2 --seconds 1\n"
                 "gemmule tune --show >kernels\n"
                 "gemmule tune --reset",

@@ -611,8 +611,11 @@ static gm_status try_sizes(gm_backend *be, const gm_tune_model *m, const gm_tune
                      be->dev.props.deviceName);
     be->pipes.ask = (gm_progress){goes_on, &p};
     uint32_t i = 0;
-    for (; i < n && status == GM_OK && gm_clock_s() <= end; i++)
+    for (; i < n && status == GM_OK && gm_clock_s() <= end; i++) {
+        gm_err later = {0}; /* whether it could be written is said at the end */
         status = try_size(be, m, bucket_of(m, 1u << i), &p, err);
+        if (status == GM_OK) gm_vk_choices_write(be, &later);
+    }
     be->pipes.ask = (gm_progress){0};
     GM_TRY(status);
     if (i == n) return gm_vk_choices_put(&be->choices, &all, err);
