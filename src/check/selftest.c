@@ -225,15 +225,16 @@ static gm_status trust(const gm_backend_ops *ops, gm_backend *be, const gm_selft
     for (uint32_t i = 0; i < wish->weights->n; i++)
         v.size += wish->weights->at[i].size;
     ops->describe(be, &facts);
+    if (path) mkdir(wish->dir, 0700); /* a failure shows when the file is written */
     gm_note_tell(&wish->begins, "%s: kernels are compiled and checked%s",
-                 facts.device ? facts.device : facts.id, path ? ", this once" : "");
+                 facts.device ? facts.device : facts.id,
+                 path && access(wish->dir, W_OK) == 0 ? ", this once" : "");
     const walk w = {.ops = ops, .be = be, .types = left, .few = true, .row = judge, .ctx = &v};
     const gm_status status = walk_table(&w, err);
     if (status == GM_E_CANCEL) return gm_fail(err, v.wrong.code, 0, "%s", v.wrong.msg);
     GM_TRY(status);
     const types now = {all.weights | had.weights, all.caches | had.caches};
     if (!path) return GM_OK;
-    mkdir(wish->dir, 0700); /* a failure shows when the file is written */
     const int os = gm_keptfile_write(path, key, &now, sizeof now);
     if (os) gm_note_tell(&wish->note, "%.300s was not written: %s", path, strerror(os));
     return GM_OK;

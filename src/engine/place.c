@@ -345,6 +345,7 @@ gm_status gm_place_init(gm_place *p, const gm_model *m, const gm_engine_opts *op
     GM_TRY(check_kernels(&p->runner, m, &w, err));
     w.cfg.tune = cfg->tune ? *cfg->tune : first_trial(&p->runner, opts);
     w.cfg.tune.progress = (gm_progress){tell_trying, &listener};
+    if (opts->choices) w.cfg.tune.note = w.note;
     if (opts->choices && p->runner.ops->tune == gm_backend_no_tune)
         gm_note_tell(&w.note, "%.200s is not used: the %s backend has no kernels to choose from",
                      opts->choices, p->runner.ops->name);

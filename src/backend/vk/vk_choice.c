@@ -63,6 +63,30 @@ bool gm_vk_choices_flow(const gm_vk_choices *c, const gm_plan *p)
     return known && strcmp(known->way, GM_VK_FLOW_ON) == 0;
 }
 
+static bool is_of_plan(const gm_vk_product *product, const gm_plan *p)
+{
+    for (uint32_t i = 0; i < p->weights.n; i++) {
+        const gm_tensor *const w = &p->weights.at[i];
+        if (w->n_dims == 2 && w->type->id == product->type &&
+            gm_tensor_rows(w) == product->n_rows &&
+            gm_tensor_cols(w) == (uint64_t)product->n_blocks * GM_VK_BLOCK)
+            return true;
+    }
+    return false;
+}
+
+bool gm_vk_choices_concern(const gm_vk_choices *c, const gm_plan *p)
+{
+    char flow[GM_VK_NAME];
+    gm_vk_product product;
+    bool concern = gm_vk_choices_find(c, GM_VK_FLOW) != NULL;
+    gm_vk_flow_name(p, flow);
+    for (size_t i = 0; i < c->n && !concern; i++)
+        concern = strcmp(c->at[i].what, flow) == 0 ||
+                  (gm_vk_product_parse(c->at[i].what, &product) && is_of_plan(&product, p));
+    return concern;
+}
+
 void gm_vk_choices_remove(gm_vk_choices *c, const char *what)
 {
     size_t i = 0;

@@ -31,7 +31,8 @@ typedef struct gm_vk_choices {
 #define GM_VK_FLOW_OFF "barriers"
 void gm_vk_flow_name(const gm_plan *p, char name[GM_VK_NAME]);
 bool gm_vk_choices_flow(const gm_vk_choices *c, const gm_plan *p);
-uint64_t gm_vk_plan_hash(const gm_plan *p, uint64_t seed); /* of its products */
+bool gm_vk_choices_concern(const gm_vk_choices *c, const gm_plan *p); /* any of them, it */
+uint64_t gm_vk_plan_hash(const gm_plan *p, uint64_t seed);            /* of its products */
 void gm_vk_choices_read(gm_backend *be);
 /* The same lines from somebody's own file. One that is no line, or names what this device does not
  * have, is refused (GM_E_FORMAT). */
