@@ -176,7 +176,8 @@ typedef struct gm_engine_opts {
                          do but on GPUs with float16 matrices, where it is slower              */
     const char *choices; /* a file with the kernels of a GPU, in lines as gemmule tune --show prints
                             them, or NULL: others are then the usual ones, and none are tried  */
-    gm_progress_fn trying; /* while a GPU's kernels are tried, with progress_ctx; NULL: nobody   */
+    gm_progress_fn trying;   /* while a GPU's kernels are tried, with progress_ctx; NULL: nobody */
+    gm_progress_fn checking; /* while a device's are checked, with progress_ctx; NULL: progress  */
 } gm_engine_opts;
 gm_engine_opts gm_engine_opts_default(void);
 

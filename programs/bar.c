@@ -43,7 +43,7 @@ static void draw(gm_bar *b, uint64_t done, double now)
     atomic_store(&on_screen, true);
     if (!b->no_bytes)
         snprintf(sizes, sizeof sizes, " %s %s/s", gm_size_text(done, bytes),
-                 gm_size_text((uint64_t)((double)done / (now - b->start_s + 1e-9)), speed));
+                 gm_size_text((uint64_t)((double)done / (now - b->phase_s + 1e-9)), speed));
     snprintf(line, sizeof line, "%s [%.*s%*s] %3.0f%%%s", b->what, filled,
              "==============================", BAR_WIDTH - filled, "", 100 * share, sizes);
     fprintf(stderr, "\r%.*s\033[K", window_width(), line);
@@ -57,7 +57,8 @@ static bool can_show(void)
 
 void gm_bar_begin(gm_bar *b, const char *what)
 {
-    *b = (gm_bar){.what = what, .shown = can_show(), .start_s = now_s()};
+    const double now = now_s();
+    *b = (gm_bar){.title = what, .what = what, .shown = can_show(), .start_s = now, .phase_s = now};
     gm_interrupt_hold(NULL);
 }
 
@@ -73,22 +74,33 @@ void gm_bar_clear(void)
     if (atomic_exchange(&on_screen, false)) fputs("\r\033[K", stderr);
 }
 
-int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
+/* `counted` is told of no bytes. */
+static int tell_phase(gm_bar *b, const char *what, bool counted, uint64_t done, uint64_t total)
 {
-    gm_bar *const b = bar;
     const double now = now_s();
+    if (strcmp(what, b->what) != 0) b->phase_s = now;
+    b->what = what;
+    b->no_bytes = counted;
     b->total = total;
     if (b->shown && done < total && now - b->drawn_s >= DRAW_EVERY) draw(b, done, now);
     if (b->drawn && done == total) gm_bar_show(b);
     return gm_interrupt_seen();
 }
 
-int gm_bar_tell_tries(void *bar, uint64_t done, uint64_t total)
+int gm_bar_tell(void *bar, uint64_t done, uint64_t total)
 {
     gm_bar *const b = bar;
-    b->what = "trying kernels";
-    b->no_bytes = true;
-    return gm_bar_tell(b, done, total);
+    return tell_phase(b, b->title, false, done, total);
+}
+
+int gm_bar_tell_checks(void *bar, uint64_t done, uint64_t total)
+{
+    return tell_phase(bar, "checking kernels", true, done, total);
+}
+
+int gm_bar_tell_tries(void *bar, uint64_t done, uint64_t total)
+{
+    return tell_phase(bar, "trying kernels", true, done, total);
 }
 
 double gm_bar_seconds(const gm_bar *b)

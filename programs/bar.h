@@ -16,11 +16,12 @@
 #include <stdint.h>
 
 typedef struct gm_bar {
-    const char *what; /* stands before the bar */
-    bool shown;       /* standard error is a terminal that can show it */
+    const char *title, *what; /* what it is of, and what stands before it now */
+    bool shown;               /* standard error is a terminal that can show it */
     bool drawn;
     bool no_bytes; /* what it is told of is counted */
     double start_s, drawn_s;
+    double phase_s; /* when what it is told of now began */
     uint64_t total; /* as it was told last */
 } gm_bar;
 
@@ -30,7 +31,8 @@ void gm_bar_begin(gm_bar *b, const char *what);
 void gm_bar_show(gm_bar *b);
 /* A gm_progress_fn. */
 int gm_bar_tell(void *bar, uint64_t done, uint64_t total);
-/* The same of kernels that are tried, which follows a load under the same bar. */
+/* The same of kernels that are checked before a load, and tried after it, under the same bar. */
+int gm_bar_tell_checks(void *bar, uint64_t done, uint64_t total);
 int gm_bar_tell_tries(void *bar, uint64_t done, uint64_t total);
 /* Erases whichever bar is there before a line is written; the next that it is told of draws it again.
  * Any thread. */

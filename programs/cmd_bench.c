@@ -416,6 +416,7 @@ static int run_test(bench *b, const gm_bench_opts *o)
     gm_bench_opts opts = *o;
     opts.engine.progress = tell_load;
     opts.engine.trying = gm_bar_tell_tries;
+    opts.engine.checking = gm_bar_tell_checks;
     opts.engine.progress_ctx = &bar;
     if (b->opts->test.kernels) {
         opts.kernel = take_kernel;

@@ -181,7 +181,7 @@ static int run(const gm_command *self, const void *opts, const gm_words *words)
     if (code != GM_EXIT_OK) return code;
     gm_selftest_opts s = gm_selftest_opts_default();
     s.engine = gm_engine_args_opts(&engine, &o->general);
-    s.engine.progress = gm_bar_tell;
+    s.engine.progress = gm_bar_tell_checks;
     s.engine.progress_ctx = &t.bar;
     s.type = o->what.type;
     s.row = tell_row;

@@ -182,7 +182,7 @@ static int load(gm_session *s, gm_server *server, const serve_opts *o)
     s->opts.cache_dir = o->load.cache_dir;
     s->opts.memory = 1000000 * o->load.memory.whole;
     gm_engine_opts opts = s->opts;
-    opts.progress = opts.trying = tell_loading;
+    opts.progress = opts.checking = opts.trying = tell_loading;
     opts.progress_ctx = server;
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);
     if (status == GM_OK || status == GM_E_CANCEL) return GM_EXIT_OK;

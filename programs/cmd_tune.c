@@ -189,6 +189,7 @@ static int tune_model(tune *t)
     o.engine = gm_engine_args_opts(&engine, &t->opts->general);
     o.engine.progress = gm_bar_tell;
     o.engine.trying = gm_bar_tell_tries;
+    o.engine.checking = gm_bar_tell_checks;
     o.engine.progress_ctx = &t->bar;
     o.max_ways = (uint32_t)how->ways.whole;
     o.seconds = (uint32_t)how->seconds.whole;

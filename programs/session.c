@@ -318,6 +318,7 @@ int gm_session_start(gm_session *s, const gm_engine_args *args, const gm_general
     gm_engine_opts opts = s->opts;
     opts.progress = gm_bar_tell;
     opts.trying = gm_bar_tell_tries;
+    opts.checking = gm_bar_tell_checks;
     opts.progress_ctx = &bar;
     gm_bar_begin(&bar, "loading");
     const gm_status status = gm_engine_open(&s->engine, s->model, &opts, &err);

@@ -165,19 +165,27 @@ static gm_status walk_table(const walk *w, gm_err *err)
 typedef struct verdict {
     gm_err wrong; /* the first row that is; cancelled, too */
     const gm_progress *progress;
-    uint64_t size; /* of the weights */
+    uint64_t done, total; /* ops */
 } verdict;
+
+static int tell_ops(void *ctx, uint64_t done, uint64_t total)
+{
+    verdict *const v = ctx;
+    const gm_progress *const to = v->progress;
+    v->done = done;
+    v->total = total;
+    if (!to->tell || to->tell(to->ctx, done, total)) return 0;
+    gm_fail(&v->wrong, GM_E_CANCEL, 0, "selftest: cancelled");
+    return 1;
+}
 
 /* Ends at the first row that is wrong. */
 static int judge(void *ctx, const gm_selftest_row *row)
 {
     verdict *const v = ctx;
-    const gm_progress *const to = v->progress;
     gm_err *const err = &v->wrong;
-    if (row->ok && (!to->tell || to->tell(to->ctx, 0, v->size))) return 0;
-    if (row->ok)
-        gm_fail(err, GM_E_CANCEL, 0, "selftest: cancelled");
-    else if (row->why[0])
+    if (row->ok) return tell_ops(v, v->done, v->total);
+    if (row->why[0])
         gm_fail(err, GM_E_UNSUP, 0, "selftest: %s of %s cannot be run: %s", row->op, row->type,
                 row->why);
     else
@@ -222,14 +230,19 @@ static gm_status trust(const gm_backend_ops *ops, gm_backend *be, const gm_selft
     if (path) had = read_trusted(path, key, &wish->note);
     const types left = {all.weights & ~had.weights, all.caches & ~had.caches};
     if (!left.weights && !left.caches) return GM_OK;
-    for (uint32_t i = 0; i < wish->weights->n; i++)
-        v.size += wish->weights->at[i].size;
     ops->describe(be, &facts);
     if (path) mkdir(wish->dir, 0700); /* a failure shows when the file is written */
     gm_note_tell(&wish->begins, "%s: kernels are compiled and checked%s",
                  facts.device ? facts.device : facts.id,
                  path && access(wish->dir, W_OK) == 0 ? ", this once" : "");
-    const walk w = {.ops = ops, .be = be, .types = left, .few = true, .row = judge, .ctx = &v};
+    const walk w = {.ops = ops,
+                    .be = be,
+                    .types = left,
+                    .few = true,
+                    .row = judge,
+                    .ctx = &v,
+                    .progress = tell_ops,
+                    .progress_ctx = &v};
     const gm_status status = walk_table(&w, err);
     if (status == GM_E_CANCEL) return gm_fail(err, v.wrong.code, 0, "%s", v.wrong.msg);
     GM_TRY(status);

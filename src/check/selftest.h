@@ -14,7 +14,7 @@ typedef struct gm_selftest_wish {
     const char *dir;      /* where it is remembered what was right, or NULL */
     gm_note note;         /* told where that does not work       */
     gm_note begins;       /* told, before anything is tried, that it takes a moment */
-    gm_progress progress; /* asked after each try, with no byte of the weights done */
+    gm_progress progress; /* told of ops that are done, before and after each try   */
 } gm_selftest_wish;
 
 /* Tries what a model with such weights will use most, within a second on a GPU, unless the folder

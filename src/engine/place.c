@@ -105,6 +105,14 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
     return !o->progress || o->progress(o->progress_ctx, done, total) == 0;
 }
 
+/* Who does not ask for it hears that nothing of the weights is there yet. */
+static bool tell_checking(void *ctx, uint64_t done, uint64_t total)
+{
+    const gm_engine_opts *const o = ctx;
+    if (!o->checking) return tell(ctx, 0, total);
+    return o->checking(o->progress_ctx, done, total) == 0;
+}
+
 static bool tell_trying(void *ctx, uint64_t done, uint64_t total)
 {
     const gm_engine_opts *const o = ctx;
@@ -215,13 +223,14 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
 /* Whether the device that is open computes what it should. */
 static gm_status check_kernels(const gm_runner *r, const gm_model *m, const wish *w, gm_err *err)
 {
+    const gm_progress *const to = &w->cfg.progress;
     if (w->trusted) return GM_OK;
     const gm_selftest_wish asked = {.weights = &m->plan.weights,
                                     .kv_type = w->cfg.kv.type,
                                     .dir = w->cfg.be.dir,
                                     .note = w->cfg.be.note,
                                     .begins = w->note,
-                                    .progress = w->cfg.progress};
+                                    .progress = {to->tell ? tell_checking : NULL, to->ctx}};
     return gm_selftest_trust(r->ops, r->be, &asked, err);
 }
 

@@ -633,6 +633,30 @@ static void count_note(void *ctx, const char *text)
     ++*(uint32_t *)ctx;
 }
 
+static int count_checks(void *ctx, uint64_t done, uint64_t total)
+{
+    uint32_t *const n = ctx; /* ops that it was told of */
+    assert_true(done < total && done >= *n && done <= *n + 1);
+    *n = (uint32_t)done;
+    return done == 3;
+}
+
+/* Who asks for it hears how many ops are checked, in order, and may end that. */
+static void checks_are_told(void **state)
+{
+    (void)state;
+    gm_err err = {0};
+    gm_engine *engine = NULL;
+    gm_engine_opts opts = gm_engine_opts_default();
+    uint32_t n_done = 0;
+    opts.backend = "vulkan";
+    opts.checking = count_checks;
+    opts.progress_ctx = &n_done;
+    assert_int_equal(gm_engine_open(&engine, model, &opts, &err), GM_E_CANCEL);
+    assert_int_equal(n_done, 3);
+    assert_null(engine);
+}
+
 /* Set-up is cancelled while kernels are checked, and before one of the model's steps is lowered: of a
  * device that is asked for, and of one that is found. What takes the time is said, once. */
 static void setting_up_is_cancelled(void **state)
@@ -692,7 +716,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_device_is_lost),       cmocka_unit_test(there_is_no_vulkan),
         cmocka_unit_test(each_thing_is_missing),    cmocka_unit_test(no_extension_is_told_of),
         cmocka_unit_test(kernels_do_nothing),       cmocka_unit_test(a_choice_survives),
-        cmocka_unit_test(a_first_run_is_cancelled), cmocka_unit_test(setting_up_is_cancelled),
+        cmocka_unit_test(a_first_run_is_cancelled), cmocka_unit_test(checks_are_told),
+        cmocka_unit_test(setting_up_is_cancelled),
     };
     return cmocka_run_group_tests_name("t_vk_faults", tests, setup, teardown);
 }
