@@ -173,7 +173,7 @@ check "should be the same text" out_is "$tuned"
 check "should be of use" err_is ''
 works "$G" synth "$dir/other.gguf" --size tiny --type q6_k
 works "${lvp[@]}" "$G" run -m "$dir/other.gguf" --backend vulkan --tune "$dir/kernels" "${short[@]}"
-check "should say that it is of no use" err_has "note: the kernels that were given are for none of the model's products"
+check "should say that it is of no use" err_has "note: $dir/kernels has kernels for none of the model's products"
 printf 'q8_0 64x64, 1 rows\tmatmul:7\n' >>"$dir/kernels"
 refused 1 "/kernels: line $((n + 1)) has a kernel \"matmul:7\", expected one that this device has" \
     "${lvp[@]}" "$G" run --backend vulkan --tune "$dir/kernels" Hi

@@ -220,7 +220,7 @@ gm_status gm_vk_choices_load(gm_backend *be, const char *path, gm_err *err)
     gm_mapfile file = {0};
     gm_err why = {0};
     gm_status status = GM_OK;
-    be->choices.given = true;
+    snprintf(be->choices.given, sizeof be->choices.given, "%s", path);
     GM_TRY(gm_mapfile_open(&file, path, err));
     const char *at = (const char *)file.data, *const end = at ? at + file.size : NULL;
     for (uint32_t n = 1; at && at < end && status == GM_OK; n++, at = next_line(at, end)) {

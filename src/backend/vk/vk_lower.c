@@ -422,7 +422,7 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
 }
 
 /* Up to three products of one input with weights of one type, side by side in a dispatch; what
- * follows a single one may be done by its last workgroup, and *apart says that it is not. */
+ * follows a single one may be done by workgroups of its own, and *apart says that it is not. */
 static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after,
                                 bool *apart)
 {

@@ -493,7 +493,7 @@ gm_status gm_vk_check_late(const gm_exec *ex, uint32_t slice, gm_err *err)
     memset(ex->slice[slice].result.map, 0, sizeof late);
     gm_vk_flow_name(ex->plan, off.what);
     gm_vk_choices_put(&be->choices, &off, NULL);
-    if (!be->choices.given) gm_vk_choices_write(be, NULL);
+    if (!be->choices.given[0]) gm_vk_choices_write(be, NULL);
     return gm_fail(err, GM_E_LOST, 0, "vulkan: a kernel waited too long for the one before it");
 }
 

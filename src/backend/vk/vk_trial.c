@@ -642,9 +642,9 @@ gm_status gm_vk_try_plan(gm_backend *be, const gm_tune_model *m, const gm_tune_h
                          gm_err *err)
 {
     if (how->forget) GM_TRY(gm_vk_choices_forget(be, err));
-    if (m && be->choices.given && !gm_vk_choices_concern(&be->choices, m->plan))
-        gm_note_tell(&how->note,
-                     "the kernels that were given are for none of the model's products");
+    if (m && be->choices.given[0] && !gm_vk_choices_concern(&be->choices, m->plan))
+        gm_note_tell(&how->note, "%s has kernels for none of the model's products",
+                     be->choices.given);
     if (m && how->seconds > 0 && be->dev.timestamp_ns > 0) {
         gm_err why = {0};
         const gm_status status = try_sizes(be, m, how, &why);

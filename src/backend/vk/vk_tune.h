@@ -21,8 +21,8 @@ typedef struct gm_vk_choice {
 typedef struct gm_vk_choices {
     gm_vk_choice *at;
     size_t n, cap;
-    uint32_t pass; /* that puts choices now */
-    bool given;    /* they are from somebody's own file */
+    uint32_t pass;   /* that puts choices now */
+    char given[201]; /* somebody's own file that they are from (its beginning), or "" */
 } gm_vk_choices;
 /* How kernels of one row follow each other (inc/flow.glsl) is a choice like others, of a plan by its
  * name, or of all whose name is not there. */

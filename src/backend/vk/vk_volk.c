@@ -17,6 +17,7 @@ static PFN_vkGetInstanceProcAddr find(void)
     if (!library) library = dlopen("libvulkan.so", RTLD_NOW | RTLD_LOCAL);
     void *const symbol = library ? dlsym(library, "vkGetInstanceProcAddr") : NULL;
     memcpy(&found, &symbol, sizeof found);
+    if (library && !symbol) dlclose(library);
     return found;
 }
 

@@ -4,7 +4,7 @@
 // between two products of Gemma 3. A row is a workgroup's, or, where kernels wait for each other,
 // that of several, each of which writes a part. A lane keeps its values in registers from the first
 // pass to the last; h is written as float32, as int8, or as both. With few rows the product before
-// does the same by itself (inc/tail.glsl).
+// does the same by itself (inc/tail.glsl, inc/behind.glsl).
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
