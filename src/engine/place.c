@@ -105,11 +105,17 @@ static bool tell(void *ctx, uint64_t done, uint64_t total)
     return !o->progress || o->progress(o->progress_ctx, done, total) == 0;
 }
 
+typedef struct checking {
+    gm_engine_opts *opts;
+    uint64_t size; /* of the weights */
+} checking;
+
 /* Who does not ask for it hears that nothing of the weights is there yet. */
 static bool tell_checking(void *ctx, uint64_t done, uint64_t total)
 {
-    const gm_engine_opts *const o = ctx;
-    if (!o->checking) return tell(ctx, 0, total);
+    const checking *const c = ctx;
+    const gm_engine_opts *const o = c->opts;
+    if (!o->checking) return tell(c->opts, 0, c->size);
     return o->checking(o->progress_ctx, done, total) == 0;
 }
 
@@ -224,13 +230,16 @@ static gm_status check_room(const gm_runner *r, const gm_model *m, const wish *w
 static gm_status check_kernels(const gm_runner *r, const gm_model *m, const wish *w, gm_err *err)
 {
     const gm_progress *const to = &w->cfg.progress;
+    checking c = {.opts = to->ctx};
     if (w->trusted) return GM_OK;
+    for (uint32_t i = 0; i < m->plan.weights.n; i++)
+        c.size += m->plan.weights.at[i].size;
     const gm_selftest_wish asked = {.weights = &m->plan.weights,
                                     .kv_type = w->cfg.kv.type,
                                     .dir = w->cfg.be.dir,
                                     .note = w->cfg.be.note,
                                     .begins = w->note,
-                                    .progress = {to->tell ? tell_checking : NULL, to->ctx}};
+                                    .progress = {to->tell ? tell_checking : NULL, &c}};
     return gm_selftest_trust(r->ops, r->be, &asked, err);
 }
 

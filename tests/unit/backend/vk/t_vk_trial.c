@@ -467,8 +467,8 @@ static void test_narrow(void **state)
         gm_vk_choices_put(&d.be->choices, &all->at[i][all->n_ways[i] - 1], NULL);
     how = (gm_tune_how){.seconds = 1e9, .max_ways = 1, .again = true, .row = note_row, .ctx = few};
     gm_vk_choices_remove(&d.be->choices, all->at[0][0].what);
-    mock_begin(d.be,
-               WRONG_FLOW); /* or, by chance, kernels would wait, and products have other names */
+    /* Or, by chance, kernels would wait, and products have other names. */
+    mock_begin(d.be, WRONG_FLOW);
     if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
     d.be->dev.vk = mock.real;
     for (uint32_t i = 0; i < few->n; i++) {
