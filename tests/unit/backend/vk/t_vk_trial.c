@@ -367,6 +367,46 @@ static uint32_t tuned(device *d, gm_tune_how how)
     return n;
 }
 
+/* The tuning file, and what is told of products of two rows while it is there. */
+typedef struct early {
+    char path[400];
+    uint32_t n_there, n_missing;
+} early;
+
+static int look_early(void *ctx, const gm_tune_row *row)
+{
+    early *const e = ctx;
+    if (strstr(row->what, ", 2 rows"))
+        ++*(access(e->path, F_OK) == 0 ? &e->n_there : &e->n_missing);
+    return 0;
+}
+
+/* What was found of a size of step is kept before the next one is tried. */
+static void test_early(void **state)
+{
+    (void)state;
+    char dir[300];
+    early e = {0};
+    snprintf(dir, sizeof dir, "%s.dir", tiny_path("early"));
+    assert_int_equal(mkdir(dir, 0700), 0);
+    gm_model *const m = model_open();
+    device d;
+    gm_err err = {0};
+    device_open(&d, m, &(gm_backend_cfg){.dir = dir});
+    snprintf(e.path, sizeof e.path, "%s/%s.tuning", dir, d.be->kept.id);
+    d.loaded.most.rows = 2;
+    const gm_tune_how how = {.seconds = 1e9, .max_ways = 2, .row = look_early, .ctx = &e};
+    if (ops->tune(d.be, &d.loaded, &how, &err) != GM_OK) fail_msg("%s", err.msg);
+    assert_true(e.n_there > 0);
+    assert_int_equal(e.n_missing, 0);
+    unlink(e.path);
+    snprintf(e.path, sizeof e.path, "%s/%s.pipelines", dir, d.be->kept.id);
+    device_close(&d);
+    unlink(e.path);
+    assert_int_equal(rmdir(dir), 0);
+    gm_model_close(m);
+}
+
 static void test_kept(void **state)
 {
     (void)state;
@@ -673,9 +713,10 @@ static void test_deep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),   cmocka_unit_test(test_wrong),   cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_narrow), cmocka_unit_test(test_lost),    cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_cancel), cmocka_unit_test(test_foreign), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_bits),  cmocka_unit_test(test_wrong),  cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_early), cmocka_unit_test(test_narrow), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_deep),  cmocka_unit_test(test_cancel), cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests_name("t_vk_trial", tests, tiny_setup, tiny_teardown);
 }
