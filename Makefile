@@ -210,6 +210,9 @@ $(DEPS)/%.done: scripts/deps-vulkan
 ifneq ($(filter-out run quick test check check-rdna3 clean distclean format help print-%,$(or $(MAKECMDGOALS),all)),)
 include build/spv/rules.mk
 -include $(SPV:.spv=.d)
+
+# An include that is gone is one that no source has any more: the .d of an older build may name it.
+$(SHADERS)/inc/%.glsl: ;
 endif
 
 build/spv/rules.mk: $(SHADERS)/manifest.txt scripts/spv2c src/quant/qtype.h

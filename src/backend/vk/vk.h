@@ -114,7 +114,6 @@ typedef struct gm_vk_grid {
 #define GM_VK_GRIDS       32
 #define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
 #define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
-#define GM_VK_TAIL_ROWS   2 /* most rows whose norms a product's last workgroup usually does */
 #define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes of the turns of two ropes */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
@@ -146,6 +145,7 @@ struct gm_exec {
     gm_vk_buf scratch;                /* shared                                                */
     uint64_t values_off, values_size; /* of scratch: values, and not what single kernels have */
     gm_vk_buf counters;               /* of workgroups that have finished: 0 between dispatches */
+    uint64_t fronts;                  /* ... and behind them words of norms in front of products */
     gm_vk_value *values;              /* [n_vals]                                              */
     uint64_t parts, arrived, adjusted, wide[2], halves, sums; /* scratch of kernels      */
     gm_vk_buf turns; /* of ropes, for each pair of a head's values            */

@@ -2,8 +2,7 @@
 /* Products by fragments (matmul_fragment.comp): how many tiles of rows and columns a subgroup has, how
  * many subgroups a workgroup, and whether these have rows or runs of a sum of their own. In how many
  * runs a product of few columns is summed follows from its matrix: one with many rows has work for
- * all subgroups of a device, one with few is cut, and so are those that norms follow, which have few.
- * So all its shapes have the same bits; a prompt's, which are cut as it suits, have others. */
+ * all subgroups of a device, one with few is cut. So all its shapes have the same bits; a prompt's, which are cut as it suits, have others. */
 
 #include "backend/vk/vk.h"
 
@@ -48,10 +47,6 @@ static const shape whole_gate[] = {
 static const shape cut_gate[] = {{16, 1, 2, 2, 1, 2, RUNS, 0, 0},
                                  {ANY, 1, 4, 1, 1, 2, RUNS, 0, 0},
                                  {0, 1, 8, 1, 1, 2, RUNS, 0, 0}};
-/* The last workgroup does the norms: it has lanes enough to hold a row. */
-static const shape normed[] = {{ANY, 1, 1, 3, 12, 4, RUNS, 0, 0},
-                               {0, 1, 1, 2, 8, 4, RUNS, 0, 0},
-                               {0, 1, 1, 2, 4, 4, RUNS, 0, 0}};
 static const shape short_prompt[] = {{ANY, 2, 8, 2, 0, 1, 8, 0, 0}};
 static const shape prompt[] = {{ANY, 2, 8, 2, 0, 2, 2, 0, 0}};
 static const shape gated_prompt[] = {{ANY, 1, 8, 2, 0, 4, 1, 0, 0}};
@@ -76,7 +71,6 @@ static shapes shapes_of(const gm_vk_tuning *t, const gm_vk_product *p)
         if (gate) return SHAPES(gated_prompt);
         return tiles < t->half_tiles ? SHAPES(short_prompt) : SHAPES(prompt);
     }
-    if (p->after == GM_VK_AFTER_NORM) return SHAPES(normed);
     if (rows >= MANY_ROWS) return gate ? SHAPES(whole_gate) : SHAPES(whole);
     return gate ? SHAPES(cut_gate) : SHAPES(cut);
 }
@@ -131,8 +125,7 @@ bool gm_vk_cut_fragments(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t
     const uint32_t chunks = t->fragment_mma || s.chunks < 4 ? s.chunks : 3;
     *out = (gm_vk_cut){
         .pipeline = t->fragment_mma ? "matmul_fragment_mma" : "matmul_fragment",
-        .spec = {lanes, t->subgroup, s.tm, tn, p->after, chunks, s.units, s.wm, s.wk,
-                 p->n_normed ? (p->n_normed + 4 * lanes - 1) / (4 * lanes) : 1, s.stage},
+        .spec = {lanes, t->subgroup, s.tm, tn, p->after, 0, chunks, s.units, s.wm, s.wk, s.stage},
         .rows = 16u * s.tm * s.wm,
         .columns = tn * GM_VK_COLUMNS,
     };

@@ -3,9 +3,10 @@
  * under way: they differ only in where their step lies. Nothing in a recording depends on a step's
  * contents; what does is read from the step by the kernels, or is a grid that the step brings.
  *
- * A layer of Gemma 3 is five dispatches where a step has one row: qkv; rope, store and attention; out
- * and norms; gate and up; down and norms, which are a kernel of their own where kernels wait for each
- * other. With more rows rope is one, with still more the norms are. */
+ * A layer of Gemma 3 is five dispatches where a step has one row: norms and qkv; rope, store and
+ * attention; out; norms, gate and up; down. Where kernels wait for each other out has its norms behind
+ * it, and those of down are a kernel of their own. With more rows rope is one, and with more than 64
+ * all norms are. */
 
 #include <math.h>
 #include <stddef.h>
@@ -29,6 +30,11 @@ _Static_assert(sizeof(gm_slot_set) == 52 && sizeof(gm_step_row) == 32, "as shade
 
 #define LANES_ROW 256u /* of kernels that have a row each                        */
 
+/* x + norm(y) and then its norm, the second part alone, or the first. */
+typedef struct norms {
+    const gm_op *add, *next, *pick;
+} norms;
+
 typedef struct lowering {
     gm_exec *ex;
     const gm_plan *p;
@@ -36,7 +42,8 @@ typedef struct lowering {
     uint32_t which; /* slice */
     gm_vk_list *list;
     uint32_t n_grids;
-    uint32_t tried; /* whose norms come next, where a product is tried with norms apart, or 0 */
+    norms front; /* that the next product does in its own dispatch, if there are some */
+    uint32_t n_fronts;
     gm_err *err;
 } lowering;
 
@@ -48,7 +55,6 @@ typedef struct draft {
     uint32_t spec[GM_VK_SPECS];
     uint32_t rows, columns; /* of a product, that a workgroup takes */
     bool halves;            /* whether it wants its input so        */
-    bool behind, apart;     /* whether it leaves norms to others    */
     gm_vk_dispatch d;
 } draft;
 
@@ -174,11 +180,6 @@ static gm_status lower_input(lowering *l, const gm_op *op)
     return put(l, &t, &push, sizeof push);
 }
 
-/* x + norm(y) and then its norm, the second part alone, or the first. */
-typedef struct norms {
-    const gm_op *add, *next, *pick;
-} norms;
-
 /* What t, which has y, is told to do with x. */
 static gm_status tell_norms(lowering *l, draft *t, gm_val x, const norms *n, struct gm_vk_norms *to)
 {
@@ -210,8 +211,6 @@ static gm_status lower_norms(lowering *l, const norms *n)
     const gm_op *const first = n->add ? n->add : n->next;
     const gm_val x = n->pick ? n->pick->in[0] : first->in[0], out = first->out;
     draft t = draft_of("norm", GM_VK_NO_TYPE);
-    t.d.tried = l->tried;
-    l->tried = 0;
     struct gm_vk_norm push = {
         .head = step_at(l, 0),
         .outs = step_at(l, l->ex->outs_off),
@@ -323,8 +322,6 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     t.rows = cut.rows;
     t.columns = cut.columns;
     t.halves = cut.halves;
-    t.behind = cut.behind;
-    t.apart = cut.apart;
     if (shape.flows) t.d.flow = offsetof(struct gm_vk_matmul, flow);
     *push = (struct gm_vk_matmul){
         .head = step_at(l, 0),
@@ -372,9 +369,9 @@ static void cut_sums(const lowering *l, draft *t, struct gm_vk_matmul *push)
     const uint32_t parts = gm_vk_half_parts(&l->ex->be->tuning, tiles, push->n_cols / GM_VK_BLOCK);
     t->d.grid[2] = parts;
     if (parts == 1) return;
-    push->sums = l->ex->sums;
+    push->earlier = l->ex->sums;
     push->arrived = l->ex->arrived;
-    touches(t, push->sums, (uint64_t)tiles * parts * GM_VK_HALF_PART, true);
+    touches(t, push->earlier, (uint64_t)tiles * parts * GM_VK_HALF_PART, true);
     touches(t, push->arrived, 4, true);
 }
 
@@ -388,15 +385,33 @@ static void count_done(draft *t, struct gm_vk_matmul *push)
     t->d.grid[0] += t->d.n_done;
 }
 
-/* How many workgroups side by side, behind the product's, do the norms of its rows: one each. */
-static uint32_t put_behind(const lowering *l, gm_val in, uint32_t wgs, uint32_t columns,
-                           struct gm_vk_matmul *push)
+/* Whether the product that reads what norms write can do them first: of few rows. */
+static bool can_front(const lowering *l, const norms *n)
 {
-    const uint32_t rows = rows_of(l, in);
-    const uint32_t tiles =
-        l->p->vals[in].rows == GM_ROWS_OUT ? 1 : (rows + columns - 1) / columns; /* at least */
-    push->wg_end[0] = wgs;
-    return (rows + tiles - 1) / tiles;
+    const uint32_t rows = l->ex->bucket.rows;
+    return !l->ex->flows && n->add && n->next && l->p->vals[n->next->out].rows == GM_ROWS_ALL &&
+           l->p->vals[n->next->out].cols % GM_VK_BLOCK == 0 && rows <= GM_VK_FRONT_ROWS &&
+           rows < l->ex->be->tuning.half_from;
+}
+
+/* Norms whose product is here: t does them first. */
+static gm_status put_front(lowering *l, draft *t, struct gm_vk_matmul *push)
+{
+    enum { LOOKS = 16384 }; /* some milliseconds of a GPU */
+    const norms n = l->front;
+    if (!n.next) return GM_OK;
+    const uint32_t parts = l->ex->be->tuning.norm_units / l->ex->bucket.rows;
+    l->front = (norms){0};
+    GM_TRY(tell_norms(l, t, n.add->in[0], &n, &push->norms));
+    push->earlier = l->ex->values[n.add->in[1]].f32;
+    push->arrived = l->ex->fronts + (uint64_t)GM_VK_FRONT_SIZE * l->n_fronts++;
+    push->n_parts = parts < 1 ? 1 : parts < GM_VK_FRONT_PARTS ? parts : GM_VK_FRONT_PARTS;
+    push->flow.patience = LOOKS;
+    t->spec[GM_VK_MM_FRONT] = 1;
+    t->d.norms = true;
+    touches_value(l, t, n.add->in[1], false);
+    touches(t, push->arrived, GM_VK_FRONT_SIZE, true);
+    return GM_OK;
 }
 
 /* Four tiles of columns side by side keep a prompt's weights from being read for each, and their
@@ -405,6 +420,7 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
                              struct gm_vk_matmul *push)
 {
     const uint32_t columns = t->columns, rows = rows_of(l, in);
+    GM_TRY(put_front(l, t, push));
     if (t->halves)
         GM_TRY(lower_halves(l, t, in, push));
     else
@@ -413,7 +429,6 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
     for (int i = 0; i < 3; i++)
         t->d.work += (double)rows * push->n_cols * push->n_rows[i];
     wgs <<= push->side;
-    if (t->behind) wgs += put_behind(l, in, wgs, columns << push->side, push);
     GM_TRY(grid_of_rows(l, t, in, wgs, columns << push->side));
     if (t->d.flow) count_done(t, push);
     const bool gate = t->spec[2] == GM_VK_AFTER_GELU;
@@ -421,17 +436,16 @@ static gm_status put_product(lowering *l, draft *t, gm_val in, uint32_t wgs,
     return put(l, t, push, sizeof *push);
 }
 
-/* Up to three products of one input with weights of one type, side by side in a dispatch; what
- * follows a single one may be done by workgroups of its own, and *apart says that it is not. */
-static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after,
-                                bool *apart)
+/* Up to three products of one input with weights of one type, side by side in a dispatch; norms that
+ * follow a single one may be done by workgroups of its own. */
+static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const norms *after)
 {
     struct gm_vk_matmul push;
     draft t = product_draft(l, ops, &l->p->weights.at[ops[0].weight[0]],
                             after ? GM_VK_AFTER_NORM : 0, &push);
     const uint32_t per = t.rows;
     uint32_t wgs = 0;
-    t.d.norms = after && !t.apart;
+    t.d.norms = after;
     for (uint32_t i = 0; i < n; i++) {
         t.d.weights[i] = &l->p->weights.at[ops[i].weight[0]];
         push.w[i] = l->ex->w->addr[ops[i].weight[0]];
@@ -442,13 +456,7 @@ static gm_status lower_products(lowering *l, const gm_op *ops, uint32_t n, const
         touches_value(l, &t, ops[i].out, true);
     }
     t.d.n_weights = n;
-    if (after) *apart = t.apart;
-    if (after && t.apart) l->tried = t.d.tried;
-    if (after && !t.apart) {
-        GM_TRY(tell_norms(l, &t, after->add->in[0], after, &push.norms));
-        push.arrived = l->ex->arrived;
-        touches(&t, push.arrived, 4 * (1 + GM_VK_BEHIND_ROWS), true);
-    }
+    if (after) GM_TRY(tell_norms(l, &t, after->add->in[0], after, &push.norms));
     return put_product(l, &t, ops[0].in[0], wgs, &push);
 }
 
@@ -460,7 +468,7 @@ static gm_status lower_siblings(lowering *l, const gm_op *ops, uint32_t n)
         for (end = first + 1; end < n; end++) {
             if (l->p->weights.at[ops[end].weight[0]].type != type) break;
         }
-        GM_TRY(lower_products(l, ops + first, end - first, NULL, NULL));
+        GM_TRY(lower_products(l, ops + first, end - first, NULL));
     }
     return GM_OK;
 }
@@ -762,7 +770,7 @@ static gm_status lower_op(lowering *l, const gm_op *op)
     case GM_OP_INPUT_GIVEN: return lower_input(l, op);
     case GM_OP_NORM: return lower_norms(l, &(norms){.next = op});
     case GM_OP_NORM_ADD: return lower_norms(l, &(norms){.add = op});
-    case GM_OP_MATMUL: return lower_products(l, op, 1, NULL, NULL);
+    case GM_OP_MATMUL: return lower_products(l, op, 1, NULL);
     case GM_OP_NORM_ROPE: return lower_heads(l, &(heads){.q = op});
     case GM_OP_CACHE: return lower_heads(l, &(heads){.cache = op});
     case GM_OP_ATTEND: return lower_attend(l, op, NULL);
@@ -784,22 +792,50 @@ static bool turns_alike(const gm_op *q, const gm_op *k)
            q->rope.theta == k->rope.theta && q->rope.factor == k->rope.factor;
 }
 
+/* Whether the norms of the only row are done beside the product before them. Where kernels wait, one
+ * for norms costs no more, and the product may have smaller workgroups than norms want: down, whose
+ * input is rounded once, has most to gain from that. */
+static bool goes_beside(const lowering *l, const gm_op *product)
+{
+    return l->ex->flows && l->p->vals[product->out].rows == GM_ROWS_ALL &&
+           product->num.act[0] == GM_ACT_INT8_TWICE &&
+           l->p->vals[product->out].cols % GM_VK_BLOCK == 0;
+}
+
+/* Whether op begins what reads the norms that wait for it, in one dispatch. */
+static bool takes_front(const lowering *l, const gm_op *op)
+{
+    const bool gate = op->kind == GM_OP_GATE_UP_GELU;
+    const gm_tensor *const at = l->p->weights.at;
+    return (gate || op->kind == GM_OP_MATMUL) && op->in[0] == l->front.next->out &&
+           (!gate || at[op->weight[0]].type == at[op->weight[1]].type);
+}
+
+/* Norms that nobody takes are a kernel. */
+static gm_status lower_front(lowering *l)
+{
+    const norms n = l->front;
+    l->front = (norms){0};
+    return n.next ? lower_norms(l, &n) : GM_OK;
+}
+
 /* Lowers what of a group one kernel can do together, from its op i on; answers how many ops. */
 static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32_t *taken)
 {
     const gm_opkind second = left > 1 ? ops[1].kind : 0;
+    if (l->front.next && !takes_front(l, ops)) GM_TRY(lower_front(l));
     if (ops[0].kind == GM_OP_MATMUL && second == GM_OP_NORM_ADD && ops[1].in[1] == ops[0].out &&
-        l->p->vals[ops[0].out].cols % GM_VK_BLOCK == 0) {
+        goes_beside(l, ops)) {
         const bool next = left > 2 && ops[2].kind == GM_OP_NORM && ops[2].in[0] == ops[1].out;
         const norms after = {&ops[1], next ? &ops[2] : NULL, NULL};
-        bool apart = false;
-        GM_TRY(lower_products(l, ops, 1, &after, &apart));
-        *taken = apart ? 1 : next ? 3 : 2;
-        return apart && l->ex->values[ops->out].q ? lower_round(l, ops->out) : GM_OK;
+        *taken = next ? 3 : 2;
+        return lower_products(l, ops, 1, &after);
     }
     *taken = 2;
-    if (ops[0].kind == GM_OP_NORM_ADD && second == GM_OP_NORM && ops[1].in[0] == ops[0].out)
-        return lower_norms(l, &(norms){.add = &ops[0], .next = &ops[1]});
+    if (ops[0].kind == GM_OP_NORM_ADD && second == GM_OP_NORM && ops[1].in[0] == ops[0].out) {
+        l->front = (norms){.add = &ops[0], .next = &ops[1]};
+        return can_front(l, &l->front) ? GM_OK : lower_front(l);
+    }
     if (ops[0].kind == GM_OP_PICK_ROWS && second == GM_OP_NORM)
         return lower_norms(l, &(norms){.pick = &ops[0], .next = &ops[1]});
     *taken = 3;
@@ -835,6 +871,7 @@ gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err 
         for (uint32_t i = 0, taken = 0; i < group->n_ops; i += taken)
             GM_TRY(lower_some(&l, &ex->plan->ops[group->op_first + i], group->n_ops - i, &taken));
     }
+    GM_TRY(lower_front(&l));
     gm_vk_list_place_barriers(list);
     gm_vk_list_flow(ex, slice, list);
     return GM_OK;

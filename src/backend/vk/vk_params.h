@@ -117,31 +117,30 @@ struct gm_vk_norm {
     GM_STRUCT(gm_vk_flow) flow; /* with it, each workgroup has a part of the only row */
 };
 
-/* What a product does with its results; a constant of its pipelines. Norms have one matrix' results as
- * y; they are done by the last workgroup, or by some behind the product's, of which wg_end[0] are side by
- * side: where kernels wait, and of several rows, each of which has a word behind `arrived`. */
-#define GM_VK_AFTER_GELU  1  /* gelu(gate) * up              */
-#define GM_VK_AFTER_NORM  2  /* `norms`                      */
-#define GM_VK_AFTER_NORMS 3  /* the same, of several rows    */
-#define GM_VK_BEHIND_ROWS 64 /* the most that these can be   */
-#define GM_VK_CALLED      1  /* in a row's word: its workgroup may begin; or has given up waiting */
-#define GM_VK_LEFT        2
+/* What a product does with its results; a constant of its pipelines. */
+#define GM_VK_AFTER_GELU 1 /* gelu(gate) * up                                                     */
+#define GM_VK_AFTER_NORM 2 /* `norms` of the only row, by workgroups from wg_end[0] on, which wait */
+/* Norms may come before it instead, of so many rows at most: they make x of `earlier`. Each row has
+ * a word in `arrived`, a bit for each part that is done, and all are 0 before the step. */
+#define GM_VK_FRONT_ROWS  64
+#define GM_VK_FRONT_PARTS 32
+#define GM_VK_FRONT_SIZE  (4 * GM_VK_FRONT_ROWS)
 struct gm_vk_matmul {
     GM_ADDR head;
     GM_ADDR x, meta; /* int8 and its scales, or float32 and 0; float16 as gm_vk_halves'  */
     GM_ADDR w[3];    /* up to three matrices of one type and width; gate and up          */
     GM_ADDR dst[3];  /* [n, rows of w] each; for gate and up: float32, int8, meta or 0   */
     GM_STRUCT(gm_vk_norms) norms;
-    GM_ADDR sums;    /* of float16: what parts of a sum leave                            */
-    GM_ADDR arrived; /* a word: workgroups that have finished, 0 between dispatches; of
-                      * float16 one for each tile                                        */
+    GM_ADDR earlier; /* y of norms that come before; of float16: what parts of a sum leave */
+    GM_ADDR arrived; /* words of such norms; of float16 one for each tile: workgroups that
+                      * have finished, 0 between dispatches                              */
     GM_U32 n_rows[3];
     GM_U32 wg_end[2]; /* workgroups before the second and before the third matrix         */
     GM_U32 n_cols;    /* of the weights                                                   */
     GM_U32 flags;
     GM_U32 plane; /* of x; what gate and up give is rounded once. Of float16: rows of x */
     GM_U32 side;  /* 2^side tiles of columns follow each other before the next rows     */
-    GM_U32 pad;
+    GM_U32 n_parts; /* of a row of norms that come before: each is one workgroup's      */
     GM_STRUCT(gm_vk_flow) flow;
 };
 

@@ -12,7 +12,7 @@
 #include "base/strbuf.h"
 #include "base/workers.h"
 
-#define GM_VK_SPECS 12
+#define GM_VK_SPECS 13
 
 typedef struct gm_vk_pipe {
     const gm_vk_shader *shader;

@@ -201,6 +201,11 @@ gm_status gm_vk_record(gm_vk_dev *d, const gm_vk_recording *r, VkCommandBuffer *
     if (r->times)
         d->vk.vkCmdResetQueryPool(*out, r->times, 0, r->whole ? 2 : (uint32_t)r->list->n + 1);
     barrier(d, *out, &before_all);
+    if (r->fronts && r->fronts->addr + r->fronts->size > r->fronts_at) {
+        d->vk.vkCmdFillBuffer(*out, r->fronts->buffer, r->fronts_at - r->fronts->addr,
+                              VK_WHOLE_SIZE, 0);
+        barrier(d, *out, &before_all);
+    }
     if (r->flow && r->flow->size) {
         d->vk.vkCmdFillBuffer(*out, r->flow->buffer, 0, VK_WHOLE_SIZE, 0);
         d->vk.vkCmdFillBuffer(*out, r->values->buffer, r->values_off, r->values_size,

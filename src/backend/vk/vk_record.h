@@ -10,7 +10,7 @@
 #include "plan/op.h"
 #include "quant/tensor.h"
 
-#define GM_VK_RANGES 12
+#define GM_VK_RANGES 16
 
 /* Bytes that a dispatch touches. Address and size need not be memory's: any numbers that overlap
  * where memory would. */
@@ -33,7 +33,7 @@ typedef struct gm_vk_dispatch {
     double work;     /* multiplications of products, of as many rows as there can be */
     const gm_tensor *weights[3]; /* n_weights of them, if it is a product */
     uint32_t n_weights;
-    bool norms;           /* it does those behind the product, too    */
+    bool norms;           /* it does those before or behind it, too   */
     const gm_op *attends; /* the attention that it is, or NULL        */
     uint32_t tried;       /* what of it a trial tries (gm_vk_trial_cut), or 0 */
     uint8_t push[GM_VK_PUSH];
@@ -75,6 +75,9 @@ typedef struct gm_vk_recording {
     uint64_t grids_off;
     VkQueryPool times; /* or NULL */
     bool whole;
+    /* Words of norms in front of products, set to 0 before all: a buffer from an address on, or NULL. */
+    const gm_vk_buf *fronts;
+    uint64_t fronts_at;
     /* Counters of dispatches that wait, set to 0 before all, or NULL; and what they hand on to each
      * other, set to a word: so many bytes of a buffer. */
     const gm_vk_buf *flow, *values;

@@ -117,6 +117,8 @@ static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *li
                                    .list = &piece,
                                    .grids = &s->step,
                                    .grids_off = ex->grids_off,
+                                   .fronts = i ? NULL : &ex->counters,
+                                   .fronts_at = ex->fronts,
                                    .flow = i ? NULL : &s->flow,
                                    .values = &ex->scratch,
                                    .values_off = ex->values_off,

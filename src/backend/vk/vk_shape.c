@@ -39,13 +39,6 @@ static const shape waiting_long[] = {{1, 9, 192, 1, 1, 1, 8}, {UINT32_MAX, 9, 19
 #define LONG_ROW 512 /* blocks: 20 KB */
 static const shape waiting_normed[] = {{1, 9, 256, 1, 1, 1, 8}, {UINT32_MAX, 9, 256, 1, 2, 1, 8}};
 
-/* The last workgroup does the norms: it has lanes enough to hold a row. */
-static const shape normed[] = {
-    {1, 9, 512, 1, 1, 1, 8},
-    {2, 9, 512, 1, 2, 1, 4},
-    {UINT32_MAX, 9, 512, 1, 4, 1, 1},
-};
-
 /* 32 results of gate and up are a block of int8, which one workgroup has to have. */
 static const shape gated[] = {
     {1, 9, 256, 1, 1, 1, 1}, {2, 9, 256, 1, 2, 1, 1},          {4, 9, 256, 1, 4, 1, 1},
@@ -92,7 +85,7 @@ static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
 {
     const bool is_long = p->n_blocks > LONG_ROW;
     const shape *s = p->after == GM_VK_AFTER_GELU ? gated
-                     : p->after                   ? p->flows ? waiting_normed : normed
+                     : p->after                   ? waiting_normed
                      : !p->flows                  ? plain
                      : is_long                    ? waiting_long
                                                   : waiting;
@@ -168,7 +161,7 @@ static bool cut_tiling(const gm_vk_tuning *t, const gm_vk_product *p, const tili
     *out = (gm_vk_cut){
         .pipeline = t->matrix_depth ? "matmul_mma" : "matmul_tile",
         .spec = {4 * (narrow ? cut->m : cut->shares) * t->subgroup, t->subgroup, cut->m, cut->n,
-                 p->after, p->planes, depth, 1 + two, t->row_bits, t->col_bits},
+                 p->after, 0, p->planes, depth, 1 + two, t->row_bits, t->col_bits},
         .rows = cut->m * 16 / (p->after ? 2 : 1),
         .columns = cut->n * 16 / p->planes,
     };
@@ -177,7 +170,7 @@ static bool cut_tiling(const gm_vk_tuning *t, const gm_vk_product *p, const tili
 
 static bool tiles_can(const gm_vk_product *p)
 {
-    return p->n_blocks && p->after != GM_VK_AFTER_NORM && !p->flows; /* tiles do not wait */
+    return p->n_blocks && !p->flows; /* tiles do not wait */
 }
 
 static bool cut_tiles(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
@@ -196,37 +189,7 @@ static bool by_halves(const gm_vk_tuning *t, const gm_vk_product *p)
     return p->n_blocks && !p->fragments && p->columns / p->planes >= t->half_from;
 }
 
-/* Its norms are done by workgroups of its own, or else by a kernel. Where kernels flow, the latter costs
- * no more, and a product may have smaller workgroups than norms want. Down, whose input is rounded
- * once, has most to gain from that; a layer then has six dispatches. */
-static bool by_tail(const gm_vk_product *p)
-{
-    if (p->flows && p->planes == 1) return false;
-    return p->after == GM_VK_AFTER_NORM && p->columns / p->planes <= GM_VK_TAIL_ROWS;
-}
-
-/* Whether workgroups behind the product can do them, if its last one does not. */
-static bool can_behind(const gm_vk_product *p, const gm_vk_cut *cut)
-{
-    return !p->flows && !cut->halves && p->columns / p->planes <= GM_VK_BEHIND_ROWS;
-}
-
-/* Behind it, or by a kernel. */
-static void put_norms(const gm_vk_product *p, gm_vk_cut *cut, bool apart)
-{
-    cut->behind = !apart && can_behind(p, cut);
-    cut->apart = !cut->behind;
-    if (cut->behind) cut->spec[GM_VK_MM_AFTER] = GM_VK_AFTER_NORMS; /* in its place in all */
-}
-
-static gm_vk_product without_norms(const gm_vk_product *p)
-{
-    gm_vk_product alone = *p;
-    alone.after = alone.n_normed = 0;
-    return alone;
-}
-
-static void cut_usual(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
+void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
 {
     *out = (gm_vk_cut){0};
     if (p->fragments && gm_vk_cut_fragments(t, p, 0, out)) return;
@@ -241,14 +204,6 @@ static void cut_usual(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *
     if (cut_tiles(t, p, out)) return;
     const shape s = usual_shape(t, p);
     cut_groups(p, &s, out);
-}
-
-void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
-{
-    const gm_vk_product alone = without_norms(p);
-    const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
-    cut_usual(t, apart ? &alone : p, out);
-    if (apart) put_norms(p, out, t->norms_apart);
 }
 
 /* ---- other ways ------------------------------------------------------------------------------ */
@@ -294,7 +249,7 @@ static const tiling tilings[] = {{2, 1, 1}, {2, 2, 1}, {4, 1, 1}, {4, 2, 2}, {4,
 
 #define N_OTHERS (uint32_t)(N_CHANGES + N_TILES + 1) /* and groups, for what goes by tiles */
 
-_Static_assert(2 + N_OTHERS == GM_VK_TRIES, "vk.h counts them");
+_Static_assert(1 + N_OTHERS == GM_VK_TRIES, "vk.h counts them");
 
 static uint32_t times(uint32_t n, int8_t power)
 {
@@ -346,42 +301,21 @@ static bool cut_other_tiling(const gm_vk_tuning *t, const gm_vk_product *p, uint
     return cut_tiling(t, p, cut, out);
 }
 
-/* Norms where they usually are. Of a product by tiles other tiles come first, then groups. */
-static bool cut_alike(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
+/* Of a product by tiles other tiles come first, then groups. */
+bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
 {
     gm_vk_tuning by_groups = *t;
     by_groups.tile_from = UINT32_MAX;
+    *out = (gm_vk_cut){0};
     if (p->fragments) return gm_vk_cut_fragments(t, p, i, out);
-    cut_usual(t, p, out);
+    gm_vk_cut_product(t, p, out);
     if (i == 0) return true;
     if (!p->n_blocks || by_halves(t, p)) return false;
     i = (i - 1 + (cut_tiles(t, p, out) ? (uint32_t)N_CHANGES : 0)) % N_OTHERS;
     if (i < N_CHANGES) return cut_changed(t, p, &changes[i], out);
     i -= (uint32_t)N_CHANGES;
     if (i < N_TILES) return cut_other_tiling(t, p, i, out);
-    cut_usual(&by_groups, p, out);
-    return true;
-}
-
-/* Norms where they usually are not: not so of one row, whose layer has no more than six dispatches. */
-static bool cut_norms(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out)
-{
-    const gm_vk_product alone = without_norms(p);
-    const bool last = by_tail(p);
-    if (p->after != GM_VK_AFTER_NORM || !p->n_blocks || p->columns == p->planes) return false;
-    cut_usual(t, &alone, out);
-    put_norms(p, out, last == t->norms_apart);
-    return last || can_behind(p, out);
-}
-
-bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out)
-{
-    const gm_vk_product alone = without_norms(p);
-    const bool apart = p->after == GM_VK_AFTER_NORM && !by_tail(p);
-    *out = (gm_vk_cut){0};
-    if (i == 1) return cut_norms(t, p, out);
-    if (!cut_alike(t, apart ? &alone : p, i ? i - 1 : 0, out)) return false;
-    if (apart) put_norms(p, out, t->norms_apart);
+    gm_vk_cut_product(&by_groups, p, out);
     return true;
 }
 

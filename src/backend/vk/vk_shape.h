@@ -22,17 +22,17 @@ typedef struct gm_vk_tuning {
     bool fragment_mma;           /* ... by cooperative matrices, as lanes hold them              */
     uint32_t split_wgs;          /* of attention of a single row, that share its splits, at most */
     uint32_t half_tiles;         /* workgroups of these that fill the device, 0: any number does */
-    bool norms_apart;            /* norms of several rows are a kernel sooner than behind one    */
+    uint32_t norm_units;         /* workgroups that share norms in front of a product, about     */
 } gm_vk_tuning;
 
-/* The constants of matmul and matmul_float, in the manifest's
- * order: */
+/* The constants of matmul and matmul_float, in the manifest's order: */
 enum {
     GM_VK_MM_LANES,
     GM_VK_MM_ROWS,
     GM_VK_MM_COLS,
     GM_VK_MM_ROUNDS,
     GM_VK_MM_AFTER,
+    GM_VK_MM_FRONT, /* these two are at the same place in all that know them */
     GM_VK_MM_TILE,
     GM_VK_MM_PLANES,
     GM_VK_MM_COL_GROUPS,
@@ -59,13 +59,11 @@ typedef struct gm_vk_cut {
     uint32_t spec[GM_VK_SPECS]; /* in the manifest's order */
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
     bool halves;                /* it wants the input as halves.comp makes it             */
-    bool behind; /* norms that follow are done by workgroups of their own behind it       */
-    bool apart;  /* or by a kernel of their own                                           */
 } gm_vk_cut;
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
  * where there is none of that number. Some may be the same. */
-#define GM_VK_TRIES 35
+#define GM_VK_TRIES 34
 bool gm_vk_cut_try(const gm_vk_tuning *t, const gm_vk_product *p, uint32_t i, gm_vk_cut *out);
 /* "q4_0 21504x5376, gate and up, 8 rows"; "matmul:512,1,4": a kernel and its constants. */
 void gm_vk_product_name(const gm_vk_product *p, char name[GM_VK_NAME]);

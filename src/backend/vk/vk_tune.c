@@ -101,7 +101,7 @@ gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err)
         .half_from = d->has_halves && has_32 && !exact ? 65 : UINT32_MAX,
         .half_tiles = wide ? 256 : 0,
         .split_wgs = wide ? 256 : 64,
-        .norms_apart = wide, /* docs/PERF.md, 101 */
+        .norm_units = wide ? 64 : 16,
         .row_bits = 31,
         .col_bits = 31,
     };

@@ -24,6 +24,7 @@ typedef struct placer {
     bool *f32;        /* [n_vals] whether a reader wants it so      */
     uint32_t *n_int8; /* [n_vals] rows of int8 that its readers want */
     uint64_t arrived; /* bytes of counters                         */
+    uint64_t fronts;  /* and of words behind them                  */
 } placer;
 
 /* ---- what is wanted -------------------------------------------------------------------------- */
@@ -42,7 +43,11 @@ static void want(placer *pl, const gm_op *op, size_t group)
     for (int k = 0; k < 2; k++) {
         const gm_val v = op->in[k];
         if (!v) continue;
-        pl->last[v] = op->kind == GM_OP_OUTPUT ? SIZE_MAX : group;
+        /* What is normed may be so by the product behind, and again until that is done. */
+        const size_t end = op->kind == GM_OP_OUTPUT     ? SIZE_MAX
+                           : op->kind == GM_OP_NORM_ADD ? group + 1
+                                                        : group;
+        if (pl->last[v] < end) pl->last[v] = end;
         for (uint32_t w = 0; product && w < n_weights; w++) {
             if (op->num.act[w] == GM_ACT_F32) pl->f32[v] = true;
             if (op->num.act[w] > pl->n_int8[v]) pl->n_int8[v] = op->num.act[w];
@@ -193,7 +198,7 @@ static gm_status place_scratch(placer *pl, gm_err *err)
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
     uint64_t parts = 0, adjusted = 0, wide = 0, halves = 0;
-    pl->arrived = 4 * (1 + GM_VK_BEHIND_ROWS);
+    pl->arrived = ALIGN;
     for (size_t i = 0; i < p->n_ops; i++) {
         const gm_op *const op = &p->ops[i];
         const uint64_t rows = ex->bucket.rows, outs = ex->bucket.outs;
@@ -201,6 +206,7 @@ static gm_status place_scratch(placer *pl, gm_err *err)
             if (gm_vk_splits_attention(ex, op)) at_least(&parts, parts_size(ex, op));
             at_least(&pl->arrived, rows * op->attn.n_kv_head * 4);
         }
+        if (op->kind == GM_OP_NORM_ADD && rows <= GM_VK_FRONT_ROWS) pl->fronts += GM_VK_FRONT_SIZE;
         if (op->kind == GM_OP_MATMUL || op->kind == GM_OP_GATE_UP_GELU)
             at_least(&halves, halves_size(ex, op->in[0]));
         if (op->kind == GM_OP_DRAW) {
@@ -220,6 +226,7 @@ static gm_status place_scratch(placer *pl, gm_err *err)
     GM_TRY(take(pl, halves, &ex->halves, err));
     const uint64_t tiles = halves ? ex->be->tuning.half_tiles : 0;
     at_least(&pl->arrived, tiles * 4);
+    pl->arrived = (pl->arrived + ALIGN - 1) / ALIGN * ALIGN;
     GM_TRY(take(pl, 2 * tiles * GM_VK_HALF_PART, &ex->sums, err));
     return take(pl, adjusted, &ex->adjusted, err);
 }
@@ -253,9 +260,11 @@ static gm_status place_all(placer *pl, gm_err *err)
     const gm_plan *const p = ex->plan;
     GM_TRY(find_places(pl, err));
     GM_TRY(gm_vk_share_take(ex->be, GM_VK_SHARE_VALUES, 0, pl->end, &ex->scratch, err));
-    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->counters, pl->arrived, GM_VK_LOCAL, "counters", err));
+    GM_TRY(gm_vk_buf_alloc(&ex->be->dev, &ex->counters, pl->arrived + pl->fronts, GM_VK_LOCAL,
+                           "counters", err));
     GM_TRY(gm_vk_fill_now(&ex->be->dev, &ex->counters, 0, err));
     ex->arrived = ex->counters.addr;
+    ex->fronts = ex->counters.addr + pl->arrived;
     for (gm_val v = 1; v < p->n_vals; v++) {
         relocate(ex->scratch.addr, &ex->values[v].f32);
         relocate(ex->scratch.addr, &ex->values[v].q);
@@ -292,7 +301,7 @@ gm_status gm_vk_values_size_of(gm_exec *ex, uint64_t *scratch, uint64_t *counter
     placer pl = {.ex = ex};
     const gm_status status = find_places(&pl, err);
     *scratch = pl.end;
-    *counters = pl.arrived;
+    *counters = pl.arrived + pl.fronts;
     placer_deinit(&pl);
     gm_mem_free(ex->values);
     ex->values = NULL;

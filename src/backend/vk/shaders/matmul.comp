@@ -112,12 +112,12 @@ void use(uint u, uint at, uint round, uint n_blocks)
 // kernel writes meanwhile is not at readonly memory, which a compiler may read before it waits.
 uvec4 look4(uint64_t from, uint i, bool again)
 {
-    return FLOW == 0 ? U4(from).v[i] : again ? VU4(from).v[i] : WU4(from).v[i];
+    return FLOW == 0 ? input4(from, i) : again ? VU4(from).v[i] : WU4(from).v[i];
 }
 
 uvec2 look2(uint64_t from, uint i, bool again)
 {
-    return FLOW == 0 ? U2(from).v[i] : again ? VU2(from).v[i] : WU2(from).v[i];
+    return FLOW == 0 ? input2(from, i) : again ? VU2(from).v[i] : WU2(from).v[i];
 }
 
 // Block i of those that are shared, the first of which is `first` of the workgroup's columns; true
@@ -170,9 +170,14 @@ void multiply(uint n)
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = 0;
 
-    flow_hold(p.flow);
-    [[unroll]] for (uint u = 0; u < U; u++)
-        fetch(u, u, n_blocks);
+    bool late = false;
+    [[dont_unroll]] do {
+        front_norms(n, late);
+        flow_hold(p.flow);
+        [[unroll]] for (uint u = 0; u < U; u++)
+            fetch(u, u, n_blocks);
+        late = front_misses(n);
+    } while (late);
     flow_wait(p.flow);
     for (uint first = 0; first < n_blocks; first += BLOCKS) {
         share_columns(col_first, n, first, n_blocks);
@@ -188,7 +193,5 @@ void multiply(uint n)
 void main()
 {
     if (norms_beside()) return;
-    const uint n = rows_in_step(p.head, p.flags);
-    if (!is_behind()) multiply(n);
-    norms_behind(n);
+    multiply(rows_in_step(p.head, p.flags));
 }

@@ -21,6 +21,12 @@ void multiply(uint n)
     [[unroll]] for (uint r = 0; r < R; r++)
         first[r] = min(row_first + group_of() / CG * R + r, p.n_rows[m] - 1) * n_chunks * 128;
 
+    bool late = false;
+    [[dont_unroll]] do {
+        front_norms(n, late);
+        late = front_misses(n);
+    } while (late);
+
     float high[NS * NC]; // running sums 8 to 15; 0 to 7 are in acc
     [[unroll]] for (uint i = 0; i < NS * NC; i++)
         acc[i] = high[i] = 0;
@@ -34,8 +40,8 @@ void multiply(uint n)
                 const uint column = min(col_mine + c, n - 1) * p.n_cols;
                 [[unroll]] for (uint j = 0; j < 8; j++) {
                     const uint i = k * 128 + j * 16 + lane;
-                    const float x0 = i < p.n_cols ? F1(p.x).v[column + i] : 0;
-                    const float x1 = i + 8 < p.n_cols ? F1(p.x).v[column + i + 8] : 0;
+                    const float x0 = i < p.n_cols ? input1(p.x, column + i) : 0;
+                    const float x1 = i + 8 < p.n_cols ? input1(p.x, column + i + 8) : 0;
                     precise const float y0 = acc[s * NC + c] + w0[j] * x0;
                     precise const float y1 = high[s * NC + c] + w1[j] * x1;
                     acc[s * NC + c] = y0;
@@ -53,7 +59,5 @@ void multiply(uint n)
 
 void main()
 {
-    const uint n = rows_in_step(p.head, p.flags);
-    if (!is_behind()) multiply(n);
-    norms_behind(n);
+    multiply(rows_in_step(p.head, p.flags));
 }

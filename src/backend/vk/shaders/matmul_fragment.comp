@@ -19,7 +19,8 @@
 #include "inc/weights.glsl"
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
-#include "inc/tail.glsl"
+#include "inc/norms.glsl"
+#include "inc/front.glsl"
 #include "inc/half_weights.glsl"
 #include "inc/half_mma.glsl"
 
@@ -73,7 +74,7 @@ void fetch_columns(uint place, uint chunk, uint unit, uint end)
 {
     const uint there = min(chunk + unit / 4, end - 1);
     [[unroll]] for (uint tn = 0; tn < TN; tn++)
-        column[place * TN + tn] = U4(column_at[tn] + uint64_t(there * 2048)).v[unit % 4 * 32];
+        column[place * TN + tn] = input4(column_at[tn] + uint64_t(there * 2048), unit % 4 * 32);
 }
 
 // The same of a whole chunk, for all subgroups: its i-th 16 bytes are in tile i / CHUNK. Tiles past
@@ -84,7 +85,7 @@ void fetch_chunk(uint chunk, uint end, uint col_first, uint n)
     [[unroll]] for (uint k = 0; k < EACH; k++) {
         const uint i = half_lane() + k * WM * 32;
         const uint tile = min(col_first / GM_VK_COLUMNS + i / CHUNK, (n - 1) / GM_VK_COLUMNS);
-        brought[k] = U4(p.x).v[(tile * end + there) * CHUNK + i % CHUNK];
+        brought[k] = input4(p.x, (tile * end + there) * CHUNK + i % CHUNK);
     }
 }
 
@@ -227,8 +228,13 @@ void multiply(uint n)
 
     const uint run = (n_chunks + WK - 1) / WK;
     const uint begin = wk() * run, end = min(begin + run, n_chunks);
-    [[unroll]] for (uint u = 0; u < U; u++)
-        fetch(u, begin + u, end);
+    bool late = false;
+    [[dont_unroll]] do {
+        front_norms(n, late);
+        [[unroll]] for (uint u = 0; u < U; u++)
+            fetch(u, begin + u, end);
+        late = front_misses(n);
+    } while (late);
     [[unroll]] for (uint unit = 0; unit < AHEAD && STAGE == 0; unit++)
         fetch_columns(unit, begin, unit, end);
     if (STAGE == 1) {
@@ -251,8 +257,5 @@ void multiply(uint n)
 
 void main()
 {
-    const uint n = rows_in_step(p.head, p.flags);
-    if (!is_behind()) multiply(n);
-    if (AFTER == GM_VK_AFTER_NORM) tail(n);
-    norms_behind(n);
+    multiply(rows_in_step(p.head, p.flags));
 }

@@ -170,7 +170,7 @@ void save(uint tn)
 {
     const uint to = part_at(gl_WorkGroupID.z, tn);
     [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES)
-        CU4(p.sums).v[to + i] = staged[i];
+        CU4(p.earlier).v[to + i] = staged[i];
 }
 
 void add_parts(uint tn)
@@ -179,7 +179,7 @@ void add_parts(uint tn)
     [[dont_unroll]] for (uint i = lane_in_order(); i < RESULTS; i += LANES) {
         vec4 sum = vec4(0);
         [[dont_unroll]] for (uint part = 0; part < gl_NumWorkGroups.z; part++)
-            sum += uintBitsToFloat(CU4(p.sums).v[part_at(part, tn) + i]);
+            sum += uintBitsToFloat(CU4(p.earlier).v[part_at(part, tn) + i]);
         staged[i] = floatBitsToUint(sum);
     }
     barrier();

@@ -20,7 +20,7 @@
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
 #include "inc/norms.glsl"
-#include "inc/behind.glsl"
+#include "inc/front.glsl"
 
 layout(constant_id = ID_SUBGROUP) const uint SUBGROUP = 8;
 layout(constant_id = ID_DEPTH) const uint DEPTH = 32; // of a matrix
@@ -84,9 +84,9 @@ void fetch(uint round, uint col_first, uint n, uint n_blocks)
     [[unroll]] for (uint i = 0; i < B_EACH; i++) {
         const uint c = i * PER + gl_LocalInvocationIndex / 8;
         const uint from = min(col_first + c / PLANES, n - 1) * n_blocks + c % PLANES * p.plane + b;
-        b_low[i] = U4(p.x).v[from * 2];
-        b_high[i] = U4(p.x).v[from * 2 + 1];
-        b_meta[i] = U2(p.meta).v[from];
+        b_low[i] = input4(p.x, from * 2);
+        b_high[i] = input4(p.x, from * 2 + 1);
+        b_meta[i] = input2(p.meta, from);
     }
 }
 
@@ -261,6 +261,11 @@ void multiply(uint n)
         acc[i] = 0;
     mma_begin();
 
+    bool late = false;
+    [[dont_unroll]] do {
+        front_norms(n, late);
+        late = front_misses(n);
+    } while (late);
     fetch(0, col_first, n, n_blocks);
     for (uint round = 0; round < n_rounds; round++) {
         const uint at = STAGES == 2 ? round & 1 : 0;
@@ -287,7 +292,5 @@ void multiply(uint n)
 
 void main()
 {
-    const uint n = rows_in_step(p.head, p.flags);
-    if (!is_behind()) multiply(n);
-    norms_behind(n);
+    multiply(rows_in_step(p.head, p.flags));
 }

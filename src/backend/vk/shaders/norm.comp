@@ -3,8 +3,8 @@
 // Norms of rows: x = x + norm(y) (NORM_ADD), then h = norm(x) (NORM_NEXT), which is what stands
 // between two products of Gemma 3. A row is a workgroup's, or, where kernels wait for each other,
 // that of several, each of which writes a part. A lane keeps its values in registers from the first
-// pass to the last; h is written as float32, as int8, or as both. With few rows the product before
-// does the same by itself (inc/tail.glsl, inc/behind.glsl).
+// pass to the last; h is written as float32, as int8, or as both. Of few rows the product that
+// reads them does the same by itself (inc/front.glsl), or the one before (inc/beside.glsl).
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"

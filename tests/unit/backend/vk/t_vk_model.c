@@ -437,19 +437,19 @@ static void test_apart(void **state)
     gm_model_close(s.model);
 }
 
-static gm_vk_buf words; /* of rows whose workgroups behind a product have left */
-static uint32_t n_behind;
+static gm_vk_buf words; /* of norms in front of products */
+static uint32_t n_fronts;
 
-static void say_they_left(struct gm_vk_matmul *push)
+static void wait_for_nobody(struct gm_vk_matmul *push)
 {
     if (push->norms.x == 0) return;
-    push->arrived = words.addr;
-    n_behind++;
+    push->flow.patience = 0;
+    push->arrived = words.addr + (uint64_t)GM_VK_FRONT_SIZE * n_fronts++;
 }
 
-/* Norms of rows whose workgroups have left are done by their product's last one, with the same bits;
- * and rows that are not the step's are left alone. */
-static void test_left(void **state)
+/* A product whose workgroups do not wait does all norms in front of it in each of them, with the same
+ * bits; and rows that are not the step's are left alone. */
+static void test_fronts(void **state)
 {
     (void)state;
     enum { ROWS = 11 };
@@ -459,22 +459,21 @@ static void test_left(void **state)
     gm_step *step = NULL;
     gm_result_out want[ROWS], got[ROWS];
     const gm_step_limits limits = {.rows = ROWS, .outs = ROWS, .edits = 8, .sets = 1};
-    const uint64_t n = 1 + GM_VK_BEHIND_ROWS;
     scene_open(&s, "q4_0");
     device_open(&d, &s, 16);
+    const uint32_t n = GM_TICKETS * (2 * s.model->config.n_layer - 1);
     assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
-    assert_int_equal(gm_vk_buf_alloc(&d.be->dev, &words, 4 * n, GM_VK_RESULT, "words", &err),
+    assert_int_equal(gm_vk_buf_alloc(&d.be->dev, &words, (uint64_t)n * GM_VK_FRONT_SIZE,
+                                     GM_VK_RESULT, "words", &err),
                      GM_OK);
     uint32_t *const word = (uint32_t *)(void *)words.map;
-    word[0] = 0;
-    for (uint32_t i = 1; i < n; i++)
-        word[i] = GM_VK_LEFT;
+    memset(word, 0, (size_t)n * GM_VK_FRONT_SIZE);
     other = d;
-    n_behind = 0;
-    products_watch(d.be, say_they_left);
+    n_fronts = 0;
+    products_watch(d.be, wait_for_nobody);
     lower_more(&d, &s, 16, &other.ex);
     products_leave(d.be);
-    assert_int_equal(n_behind, GM_TICKETS * 2 * s.model->config.n_layer);
+    assert_int_equal(n_fronts, n);
     put_prompt(step, &s, 0, ROWS);
     draw_all(&d, step, want);
     draw_all(&other, step, got);
@@ -482,9 +481,12 @@ static void test_left(void **state)
         assert_int_equal(got[i].token, want[i].token);
         assert_memory_equal(&got[i].logprob, &want[i].logprob, sizeof(float));
     }
-    assert_int_equal(word[0], 0);
-    for (uint32_t i = 1 + ROWS; i < n; i++)
-        assert_int_equal(word[i], GM_VK_LEFT);
+    uint32_t n_done = 0;
+    for (uint32_t i = 0; i < n * GM_VK_FRONT_ROWS; i++) {
+        if (i % GM_VK_FRONT_ROWS >= ROWS) assert_int_equal(word[i], 0);
+        n_done += word[i] != 0;
+    }
+    assert_int_equal(n_done, n / GM_TICKETS * ROWS);
     gm_backend_vulkan.drop(other.ex);
     gm_vk_buf_free(&d.be->dev, &words);
     gm_step_free(step);
@@ -703,7 +705,7 @@ static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
         list.at[i].barrier = true;
         n_barriers++;
     }
-    const uint32_t n_layer = s->model->config.n_layer, outside = 8;
+    const uint32_t n_layer = s->model->config.n_layer, outside = 9;
     print_message("%u rows: %zu dispatches and %u barriers for %u layers\n", rows, list.n,
                   n_barriers, n_layer);
     assert_true(list.n <= n_a_layer * n_layer + outside);
@@ -797,6 +799,7 @@ static void test_barriers(void **state)
     check_flow_list(&s);
     check_list(&s, 2, 6);
     check_list(&s, 16, 6);
+    check_list(&s, 64, 6);
     gm_model_close(s.model);
 }
 
@@ -823,6 +826,7 @@ static void test_fragments(void **state)
     fragments = true;
     check_list(&s, 1, 5);
     check_list(&s, 16, 6);
+    check_list(&s, 64, 6);
     test_slots(state);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;
     assert_int_equal(count_fragments(&s, 1), n_products);
@@ -930,7 +934,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_fragments),
-        cmocka_unit_test(test_apart),       cmocka_unit_test(test_left),
+        cmocka_unit_test(test_apart),       cmocka_unit_test(test_fronts),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }

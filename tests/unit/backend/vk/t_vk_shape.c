@@ -14,28 +14,10 @@
 static const gm_vk_tuning plain = {
     .subgroup = 8, .words_under_way = 20, .tile_from = UINT32_MAX, .half_from = UINT32_MAX};
 
-/* Who does the norms: of up to 64 rows the product, in one way or another. */
-static void check_norms(const gm_vk_product *p, const gm_vk_cut *cut)
-{
-    const bool normed = p->after == GM_VK_AFTER_NORM, few = p->columns / p->planes <= 64;
-    const bool last = normed && !cut->behind && !cut->apart;
-    assert_int_equal(cut->spec[GM_VK_MM_AFTER], cut->behind  ? GM_VK_AFTER_NORMS
-                                                : cut->apart ? 0
-                                                             : p->after);
-    assert_false(cut->behind && (!normed || cut->apart || p->flows || !few));
-    /* A row's norms are a kernel of their own only where kernels wait, and then after down. */
-    const bool many = p->columns > p->planes, down = p->flows && p->planes == 1;
-    assert_true(!cut->apart || (normed && (many || down)));
-    assert_true(!cut->behind || many);
-    /* The last workgroup of a row of workgroups does the norms: there is one row of them. */
-    if (last) assert_true(cut->columns >= p->columns / p->planes);
-}
-
 static void check_cut(const gm_vk_product *p, const gm_vk_cut *cut)
 {
     const uint32_t *const s = cut->spec, rows = cut->rows, columns = cut->columns;
     const bool gate = p->after == GM_VK_AFTER_GELU;
-    check_norms(p, cut);
     assert_int_equal(s[GM_VK_MM_FLOW], p->flows);
     assert_int_equal(s[GM_VK_MM_LANES] % 64, 0); /* whole subgroups, on every device */
     assert_int_equal(rows * s[GM_VK_MM_COL_GROUPS] * 8, s[GM_VK_MM_LANES] * s[GM_VK_MM_ROWS]);
@@ -73,7 +55,7 @@ static void test_shapes(void **state)
         const uint32_t words = gm_vk_block_words(gm_qtype_at(i)->id);
         assert_int_equal(words > 0, gm_qtype_at(i)->unpack != NULL);
         for (uint32_t rows = 1; rows <= 512; rows++) {
-            for (uint32_t after = 0; after <= GM_VK_AFTER_NORM; after++) {
+            for (uint32_t after = 0; after <= GM_VK_AFTER_GELU; after++) {
                 gm_vk_product p = {
                     .columns = rows, .planes = 1, .n_blocks = 33, .words = words, .after = after};
                 if (!words) p.n_blocks = 0;
@@ -108,37 +90,8 @@ static void test_even_rounds(void **state)
     }
 }
 
-/* Norms of several rows: usually behind their product or by a kernel, as the device likes, and tried
- * the other way; of two rows the usual one is neither, and of 65 only the kernel can. */
-static void test_norms(void **state)
-{
-    (void)state;
-    static const uint32_t rows[] = {2, 3, 64, 65};
-    gm_vk_product p = {.planes = 1,
-                       .n_blocks = 128,
-                       .words = 5,
-                       .n_rows = 5376,
-                       .n_normed = 5376,
-                       .after = GM_VK_AFTER_NORM};
-    for (uint32_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
-        gm_vk_tuning t = plain;
-        gm_vk_cut cut;
-        t.norms_apart = i % 2;
-        p.columns = rows[i / 2];
-        gm_vk_cut_product(&t, &p, &cut);
-        assert_int_equal(cut.apart, p.columns > 64 || (p.columns > 2 && t.norms_apart));
-        assert_int_equal(cut.behind, p.columns <= 64 && p.columns > 2 && !t.norms_apart);
-        const bool other = p.columns == 2 ? t.norms_apart : !t.norms_apart;
-        assert_int_equal(gm_vk_cut_try(&t, &p, 1, &cut), p.columns <= 64);
-        if (p.columns > 64) continue;
-        assert_int_equal(cut.apart, other);
-        assert_int_equal(cut.behind, !other);
-    }
-}
-
 /* Products of one row that wait for the kernel before: whatever the device has, theirs is the one kernel
- * that knows how to. What is rounded once leaves its norms to others, in every way that may be tried;
- * what is rounded twice does them. */
+ * that knows how to. */
 static void test_waiting(void **state)
 {
     (void)state;
@@ -165,7 +118,6 @@ static void test_waiting(void **state)
             if (!gm_vk_cut_try(tunings[i % 2], &p, k, &cut)) continue;
             assert_string_equal(cut.pipeline, "matmul");
             check_cut(&p, &cut);
-            assert_int_equal(cut.apart, p.after == GM_VK_AFTER_NORM && p.planes == 1);
             n_ways++;
         }
         assert_true(n_ways > 1);
@@ -180,7 +132,7 @@ static void test_names(void **state)
         "q4_0 5376x21504, then norms, 1 rows waiting",
         "q6_k 1024x256, 1 rows twice waiting",
         "q4_k 21504x5376, gate and up, 1 rows twice waiting",
-        "q4_0 5376x21504, then norms, 1 rows",
+        "q4_0 5376x21504, 1 rows",
     };
     static const char *const wrong[] = {
         "q4_0 64x64, 1 rows waiting ",
@@ -203,7 +155,6 @@ static void test_names(void **state)
             gm_vk_cut_name(&cut, name);
             assert_true(gm_vk_cut_find(&plain, &p, name, &found));
             assert_memory_equal(found.spec, cut.spec, sizeof cut.spec);
-            assert_int_equal(found.apart, cut.apart);
         }
         assert_false(gm_vk_product_parse(wrong[i], &p));
     }
@@ -254,14 +205,13 @@ static void test_tiles(void **state)
 }
 
 /* The constants of matmul_fragment, in the manifest's order. */
-enum { LANES, SUBGROUP, TM, TN, CHUNKS = 5, UNITS, WM, WK, ROUNDS, STAGE };
+enum { LANES, SUBGROUP, TM, TN, CHUNKS = 6, UNITS, WM, WK, STAGE };
 
 /* Answers in how many runs it is summed. */
 static uint32_t check_fragments(const gm_vk_product *p, const gm_vk_cut *cut)
 {
     const uint32_t *const s = cut->spec, matrices = p->after == GM_VK_AFTER_GELU ? 2 : 1;
     assert_string_equal(cut->pipeline, "matmul_fragment_mma");
-    check_norms(p, cut);
     assert_int_equal(s[LANES], 32 * s[WM] * s[WK]);
     assert_true(s[LANES] <= 512);
     assert_int_equal(cut->rows, 16 * s[TM] * s[WM]);
@@ -294,17 +244,15 @@ static void test_fragments(void **state)
                             .half_tiles = 256,
                             .fragments = true,
                             .fragment_mma = true};
-    for (uint32_t i = 0; i < 3 * sizeof rows / sizeof *rows; i++) {
+    for (uint32_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         gm_vk_product p = {.planes = 1,
                            .n_blocks = 168,
                            .words = 5,
-                           .after = i % 3,
+                           .after = i % 2,
                            .type = GM_QTYPE_Q4_0,
-                           .n_rows = rows[i / 3],
+                           .n_rows = rows[i / 2],
                            .fragments = true};
         uint32_t runs = 0;
-        if (p.after == GM_VK_AFTER_NORM && p.n_rows > 5376) continue;
-        if (p.after == GM_VK_AFTER_NORM) p.n_normed = p.n_rows;
         for (p.columns = 1; p.columns <= 512; p.columns++) {
             gm_vk_cut cut;
             uint32_t n_ways = 0;
@@ -426,7 +374,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
                                        cmocka_unit_test(test_even_rounds),
-                                       cmocka_unit_test(test_norms),
                                        cmocka_unit_test(test_waiting),
                                        cmocka_unit_test(test_names),
                                        cmocka_unit_test(test_tiles),

@@ -6,10 +6,11 @@
 // groups side by side have the same rows and columns of their own, so that more columns than a lane
 // has sums for read weights from memory once. A lane's sums are folded in halves at the end, so a
 // row's result depends on neither the columns beside it nor the workgroup (quant/dot.h).
-// AFTER_GELU: a group works on R rows of two matrices, gate and up. AFTER_NORM: the norms
-// that follow are done here, too (inc/tail.glsl).
+// AFTER_GELU: a group works on R rows of two matrices, gate and up. Norms that come before
+// or follow may be done here, too (inc/front.glsl, inc/beside.glsl).
 #include "inc/operands.glsl"
-#include "inc/tail.glsl"
+#include "inc/beside.glsl"
+#include "inc/front.glsl"
 
 layout(constant_id = ID_R) const uint R = 1;
 layout(constant_id = ID_NC) const uint NC = 1;
@@ -51,7 +52,6 @@ void put(uint m, uint row_first, uint col_first, uint n)
                     CF1(p.dst[m]).v[(col_mine + c) * p.n_rows[m] + mine + r] = written(sum);
             }
         }
-        if (AFTER == GM_VK_AFTER_NORM && FLOW == 0) tail(n);
         return;
     }
     const uint n_rows = p.n_rows[0], outs = groups() / CG * R;
