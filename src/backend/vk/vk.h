@@ -85,6 +85,7 @@ struct gm_kvmem {
     uint64_t page_size[GM_CLASSES];
     uint64_t layer_size; /* of one layer in a page                                    */
     uint32_t n_edits, n_counts, n_copies; /* that a step may have                                */
+    bool *met; /* [n_slots] while a step's rows are looked at                            */
     gm_vk_buf slot_buf, tables, counts, biases, pages; /* of the device's slots; page addresses  */
     gm_vk_edits edits[GM_TICKETS];
 };
@@ -124,15 +125,31 @@ typedef struct gm_vk_grid {
 #define GM_VK_PIECE_WORK 5e10
 #define GM_VK_PART_US    1e5
 
+/* What a size of step is recorded as: for any rows; and, to 64 of them, for rows of different slots,
+ * none of which sees what another one stores. A single row is of the latter kind. */
+typedef enum gm_vk_kind {
+    GM_VK_MIXED,
+    GM_VK_APART,
+    GM_VK_KINDS,
+} gm_vk_kind;
+#define GM_VK_APART_ROWS 64
+
+typedef struct gm_vk_script {
+    VkCommandBufferSubmitInfo *pieces; /* [n_pieces] */
+    uint32_t n_pieces;
+    size_t n_dispatches, n_barriers;
+} gm_vk_script;
+
 /* A step's place in host-visible memory, and where each part is in it. */
 typedef struct gm_vk_slice {
-    gm_vk_buf step, given, result;     /* shared                                        */
-    gm_vk_buf flow;                    /* counters of kernels that wait for each other  */
-    VkCommandBufferSubmitInfo *pieces; /* [n_pieces]                                    */
-    uint32_t n_sent, per_submit;       /* pieces                                        */
-    uint64_t before, value;            /* of the timeline, after its last two submits   */
-    double start_s;                    /* when the first was                            */
-    const gm_step *asked;              /* the step that is under way                    */
+    gm_vk_buf step, given, result;    /* shared                                        */
+    gm_vk_buf flow;                   /* counters of kernels that wait for each other  */
+    gm_vk_script script[GM_VK_KINDS]; /* without pieces: there are no such steps       */
+    const gm_vk_script *now;          /* that of the step which is under way           */
+    uint32_t n_sent, per_submit;      /* pieces                                        */
+    uint64_t before, value;           /* of the timeline, after its last two submits   */
+    double start_s;                   /* when the first was                            */
+    const gm_step *asked;             /* the step that is under way                    */
 } gm_vk_slice;
 
 struct gm_exec {
@@ -157,8 +174,6 @@ struct gm_exec {
     gm_vk_grid grids[GM_VK_GRIDS];
     uint32_t n_grids;
     gm_vk_slice slice[GM_TICKETS];
-    size_t n_dispatches, n_barriers;
-    uint32_t n_pieces;
     double row_us;      /* what a row of the last step took */
     gm_result_out *out; /* [outs] */
     gm_candidate *top;  /* [outs, GM_TOP_MAX] */
@@ -239,7 +254,10 @@ gm_status gm_vk_exec_size_of(gm_backend *be, const gm_plan *p, const gm_kv_desc 
 gm_status gm_vk_lower(gm_backend *be, gm_wset *w, gm_kvmem *kv, const gm_plan *p, gm_bucket bucket,
                       gm_exec **out, gm_err *err);
 void gm_vk_drop(gm_exec *ex);
-gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err);
+gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_kind kind, gm_vk_list *list,
+                          gm_err *err);
+/* Of which kind a step is, in an exec that can run it. */
+gm_vk_kind gm_vk_kind_of(const gm_exec *ex, const gm_step *s);
 /* Whether its kernels could wait for each other, instead of barriers; and whether one of the step that
  * was last in a slice has waited too long (GM_E_LOST): they do not from then on. */
 bool gm_vk_can_flow(const gm_exec *ex);

@@ -120,6 +120,7 @@ static gm_status kv_init(gm_kvmem *kv, const gm_kv_desc *d, gm_err *err)
     GM_TRY(gm_kv_sizes_of(d, kv->layer_size, &sizes, err));
     memcpy(kv->page_size, sizes.page, sizeof kv->page_size);
     GM_TRY(gm_slots_init(&kv->slots, d, err));
+    GM_TRY(gm_mem_alloc(&kv->met, d->n_slots, sizeof *kv->met, "slots", err));
     /* What the engine's largest step brings (engine/place.c), and some more. */
     kv->n_edits = GM_CLASSES * (d->n_slots * (d->table_len + 8) + 128);
     kv->n_counts = d->table_len * GM_PAGE_LEN + 1024;
@@ -171,6 +172,7 @@ void gm_vk_kv_close(gm_kvmem *kv)
         gm_vk_buf_free(d, bufs[i]);
     for (int i = 0; i < GM_TICKETS; i++)
         gm_vk_buf_free(d, &kv->edits[i].buf);
+    gm_mem_free(kv->met);
     gm_mem_free(kv->page_bufs);
     gm_mem_free(kv->page_addr);
     gm_slots_deinit(&kv->slots);

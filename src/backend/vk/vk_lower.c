@@ -44,6 +44,7 @@ typedef struct lowering {
     uint32_t n_grids;
     norms front; /* that the next product does in its own dispatch, if there are some */
     uint32_t n_fronts;
+    gm_vk_kind kind;
     gm_err *err;
 } lowering;
 
@@ -622,7 +623,22 @@ static gm_status lower_heads(lowering *l, const heads *h)
     return put(l, &t, &push, sizeof push);
 }
 
-/* With heads, attention of a single row norms, turns and stores them first. */
+/* Whether attention norms, turns and stores heads first, where nobody else waits for what it stores. */
+static bool turns_heads(const lowering *l, const gm_op *op)
+{
+    return l->kind == GM_VK_APART && gm_vk_splits_attention(l->ex, op) &&
+           !gm_vk_attends_by_halves(&l->ex->be->tuning, &op->attn, l->ex->bucket.rows);
+}
+
+/* How many workgroups share the splits of a row, each of which has to turn its heads: as many as fill
+ * the device, or, of several rows, whose splits differ, some times that. */
+static uint32_t most_shares(const gm_exec *ex, const gm_op *op)
+{
+    const uint32_t rows = ex->bucket.rows, all = ex->be->tuning.split_wgs * (rows > 1 ? 4 : 1);
+    return 1 + (all - 1) / (op->attn.n_kv_head * rows);
+}
+
+/* With heads, it does. */
 static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
 {
     gm_exec *const ex = l->ex;
@@ -669,8 +685,7 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS || flows;
         const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many, flows};
         memcpy(t.spec, spec, sizeof spec);
-        if (ex->bucket.rows == 1 && !walk)
-            grid.most = 1 + (ex->be->tuning.split_wgs - 1) / op->attn.n_kv_head;
+        if (h) grid.most = most_shares(ex, op);
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
     }
     if (flows) {
@@ -844,7 +859,7 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
     if (ops[0].kind == GM_OP_NORM_ROPE && second == GM_OP_NORM_ROPE && left == 4 &&
         turns_alike(&ops[0], &ops[1]) && ops[2].in[0] == ops[1].out && ops[3].in[0] == ops[0].out) {
         const heads all = {&ops[0], &ops[1], &ops[2]};
-        if (l->ex->bucket.rows > 1) return lower_heads(l, &all);
+        if (!turns_heads(l, &ops[3])) return lower_heads(l, &all);
         *taken = 4;
         return lower_attend(l, &ops[3], &all);
     }
@@ -857,12 +872,14 @@ static gm_status lower_some(lowering *l, const gm_op *ops, uint32_t left, uint32
     return v && l->ex->values[v].q && !maker_rounds ? lower_round(l, v) : GM_OK;
 }
 
-gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_list *list, gm_err *err)
+gm_status gm_vk_list_plan(gm_exec *ex, uint32_t slice, gm_vk_kind kind, gm_vk_list *list,
+                          gm_err *err)
 {
     lowering l = {.ex = ex,
                   .p = ex->plan,
                   .slice = &ex->slice[slice],
                   .which = slice,
+                  .kind = kind,
                   .list = list,
                   .err = err};
     if (ex->kv) GM_TRY(lower_apply(&l));

@@ -141,10 +141,10 @@ static void add(const gm_kernel_row *one, gm_kernel_row *rows, uint32_t cap, uin
 }
 
 /* The step lies in its slice, and runs there as often as one likes. */
-static gm_status time_kernels(gm_exec *ex, gm_vk_list *list, gm_vk_timed *timed, double *us,
-                              gm_err *err)
+static gm_status time_kernels(gm_exec *ex, gm_vk_kind kind, gm_vk_list *list, gm_vk_timed *timed,
+                              double *us, gm_err *err)
 {
-    GM_TRY(gm_vk_list_plan(ex, timed->slice, list, err));
+    GM_TRY(gm_vk_list_plan(ex, timed->slice, kind, list, err));
     for (size_t i = 0; i < list->n; i++) {
         list->at[i].barrier = true;
         list->at[i].waits = false;
@@ -176,8 +176,10 @@ gm_status gm_vk_profile(gm_exec *ex, const gm_step *s, gm_kernel_row *rows, uint
     timed.slice = (uint32_t)(ex->be->n_run % GM_TICKETS);
     GM_TRY(gm_vk_run(ex, s, &ticket, err));
     GM_TRY(gm_vk_answer(ex->be, ticket, &r, err));
-    GM_TRY(gm_mem_alloc(&us, ex->n_dispatches, sizeof *us, "timestamps", err));
-    GM_TRY_DONE(time_kernels(ex, &list, &timed, us, err));
+    const gm_vk_kind kind = gm_vk_kind_of(ex, s);
+    const size_t n_kernels = ex->slice[timed.slice].script[kind].n_dispatches;
+    GM_TRY(gm_mem_alloc(&us, n_kernels, sizeof *us, "timestamps", err));
+    GM_TRY_DONE(time_kernels(ex, kind, &list, &timed, us, err));
     for (size_t i = 0; i < list.n; i++) {
         gm_kernel_row one;
         describe(ex, &list.at[i], &one);

@@ -105,12 +105,13 @@ static uint32_t cut(const gm_exec *ex, const gm_vk_list *list, size_t ends[GM_VK
     return gm_vk_list_cut(list, fmax(most, least), ends);
 }
 
-static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *list, gm_err *err)
+static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *list,
+                               gm_vk_script *to, gm_err *err)
 {
     size_t ends[GM_VK_PIECES];
-    ex->n_pieces = cut(ex, list, ends);
-    GM_TRY(gm_mem_alloc(&s->pieces, ex->n_pieces, sizeof *s->pieces, "recordings", err));
-    for (uint32_t i = 0; i < ex->n_pieces; i++) {
+    to->n_pieces = cut(ex, list, ends);
+    GM_TRY(gm_mem_alloc(&to->pieces, to->n_pieces, sizeof *to->pieces, "recordings", err));
+    for (uint32_t i = 0; i < to->n_pieces; i++) {
         const size_t first = i ? ends[i - 1] : 0;
         const gm_vk_list piece = {.at = list->at + first, .n = ends[i] - first};
         const gm_vk_recording r = {.pipes = &ex->be->pipes,
@@ -124,8 +125,8 @@ static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *li
                                    .values_off = ex->values_off,
                                    .values_size = ex->values_size,
                                    .values_word = GM_VK_UNWRITTEN};
-        s->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
-        GM_TRY(gm_vk_record(&ex->be->dev, &r, &s->pieces[i].commandBuffer, err));
+        to->pieces[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
+        GM_TRY(gm_vk_record(&ex->be->dev, &r, &to->pieces[i].commandBuffer, err));
     }
     return GM_OK;
 }
@@ -141,19 +142,27 @@ static gm_status alloc_flow(gm_exec *ex, uint32_t i, gm_vk_list *list, gm_err *e
     return GM_OK;
 }
 
-static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
+static gm_status record_script(gm_exec *ex, uint32_t i, gm_vk_kind kind, gm_err *err)
 {
+    gm_vk_script *const to = &ex->slice[i].script[kind];
     gm_vk_list list = {0};
-    gm_status status = gm_vk_list_plan(ex, i, &list, err);
+    gm_status status = gm_vk_list_plan(ex, i, kind, &list, err);
     if (status == GM_OK) status = alloc_flow(ex, i, &list, err);
     if (status == GM_OK) status = gm_vk_pipes_compile(&ex->be->pipes, ex->be->workers, err);
-    if (status == GM_OK) status = record_pieces(ex, &ex->slice[i], &list, err);
-    ex->n_dispatches = list.n;
-    ex->n_barriers = 0;
+    if (status == GM_OK) status = record_pieces(ex, &ex->slice[i], &list, to, err);
+    to->n_dispatches = list.n;
     for (size_t j = 0; j < list.n; j++)
-        ex->n_barriers += list.at[j].barrier;
+        to->n_barriers += list.at[j].barrier;
     gm_vk_list_deinit(&list);
     return status;
+}
+
+static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
+{
+    const uint32_t rows = ex->bucket.rows;
+    if (rows == 1 || (rows <= GM_VK_APART_ROWS && ex->kv))
+        GM_TRY(record_script(ex, i, GM_VK_APART, err));
+    return rows > 1 ? record_script(ex, i, GM_VK_MIXED, err) : GM_OK;
 }
 
 /* Of several sequences even a single row is multiplied as float16, by kernels that do not wait. */
@@ -213,9 +222,12 @@ void gm_vk_drop(gm_exec *ex)
     gm_vk_dev *const d = &ex->be->dev;
     gm_vk_wait(d, d->n_submits, NULL);
     for (int i = 0; i < GM_TICKETS; i++) {
-        for (uint32_t k = 0; ex->slice[i].pieces && k < ex->n_pieces; k++)
-            gm_vk_record_free(d, ex->slice[i].pieces[k].commandBuffer);
-        gm_mem_free(ex->slice[i].pieces);
+        for (gm_vk_kind kind = 0; kind < GM_VK_KINDS; kind++) {
+            gm_vk_script *const script = &ex->slice[i].script[kind];
+            for (uint32_t k = 0; script->pieces && k < script->n_pieces; k++)
+                gm_vk_record_free(d, script->pieces[k].commandBuffer);
+            gm_mem_free(script->pieces);
+        }
         gm_vk_buf_free(d, &ex->slice[i].flow);
         gm_vk_share_release(ex->be, &ex->slice[i].step);
         gm_vk_share_release(ex->be, &ex->slice[i].given);
@@ -358,13 +370,28 @@ static void expect_draws(gm_exec *ex, const gm_step *s)
     }
 }
 
+gm_vk_kind gm_vk_kind_of(const gm_exec *ex, const gm_step *s)
+{
+    const gm_step_row *const rows = gm_step_rows(s);
+    if (ex->bucket.rows == 1) return GM_VK_APART;
+    if (ex->bucket.rows > GM_VK_APART_ROWS || !ex->kv) return GM_VK_MIXED;
+    bool *const met = ex->kv->met;
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        met[rows[i].slot] = false;
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        if (met[rows[i].slot]) return GM_VK_MIXED;
+        met[rows[i].slot] = true;
+    }
+    return GM_VK_APART;
+}
+
 /* How many pieces of a step make a submit: all, or as many as will take GM_VK_PART_US. */
-static uint32_t pieces_of(const gm_exec *ex, const gm_step *s)
+static uint32_t pieces_of(const gm_exec *ex, const gm_step *s, uint32_t n_pieces)
 {
     const double us = ex->row_us * s->n_rows;
     const bool answers = s->n_segs == s->n_rows;
-    if (answers || (us > 0 && us <= GM_VK_PART_US)) return ex->n_pieces;
-    const double n = us > 0 ? ex->n_pieces * GM_VK_PART_US / us : 1;
+    if (answers || (us > 0 && us <= GM_VK_PART_US)) return n_pieces;
+    const double n = us > 0 ? n_pieces * GM_VK_PART_US / us : 1;
     return n > 1 ? (uint32_t)n : 1;
 }
 
@@ -372,16 +399,17 @@ static uint32_t pieces_of(const gm_exec *ex, const gm_step *s)
 static gm_status send(gm_exec *ex, gm_vk_slice *s, gm_err *err)
 {
     gm_vk_dev *const d = &ex->be->dev;
-    const uint32_t left = ex->n_pieces - s->n_sent, n = s->per_submit < left ? s->per_submit : left;
+    const uint32_t left = s->now->n_pieces - s->n_sent,
+                   n = s->per_submit < left ? s->per_submit : left;
     uint64_t value = 0;
     if (n == 0) return GM_OK;
-    GM_TRY(gm_vk_submit_all(d, &s->pieces[s->n_sent], n, &value, err));
+    GM_TRY(gm_vk_submit_all(d, &s->now->pieces[s->n_sent], n, &value, err));
     s->before = s->value;
     s->value = value;
     s->n_sent += n;
-    if (s->n_sent < ex->n_pieces) return GM_OK;
-    d->count.dispatches += ex->n_dispatches;
-    d->count.barriers += ex->n_barriers;
+    if (s->n_sent < s->now->n_pieces) return GM_OK;
+    d->count.dispatches += s->now->n_dispatches;
+    d->count.barriers += s->now->n_barriers;
     return GM_OK;
 }
 
@@ -391,7 +419,7 @@ static gm_status send_rest(gm_backend *be, gm_err *err)
     if (be->n_run == be->n_waited) return GM_OK;
     const uint32_t which = (be->n_run - 1) % GM_TICKETS;
     gm_exec *const ex = be->under_way[which];
-    while (ex->slice[which].n_sent < ex->n_pieces)
+    while (ex->slice[which].n_sent < ex->slice[which].now->n_pieces)
         GM_TRY(send(ex, &ex->slice[which], err));
     return GM_OK;
 }
@@ -411,7 +439,8 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
     GM_TRY(send_rest(be, err));
     memset(slice->result.map, 0, 4);
     slice->n_sent = 0;
-    slice->per_submit = pieces_of(ex, s);
+    slice->now = &slice->script[gm_vk_kind_of(ex, s)];
+    slice->per_submit = pieces_of(ex, s, slice->now->n_pieces);
     slice->start_s = gm_clock_s();
     for (int i = 0; i < 2; i++)
         GM_TRY(send(ex, slice, err));
@@ -465,7 +494,7 @@ static gm_status finish(gm_exec *ex, gm_vk_slice *s, gm_err *err)
 {
     gm_backend *const be = ex->be;
     bool abandoned = false;
-    while (s->n_sent < ex->n_pieces && !abandoned) {
+    while (s->n_sent < s->now->n_pieces && !abandoned) {
         GM_TRY(gm_vk_wait(&be->dev, s->before, err));
         abandoned = be->abandon && atomic_load(be->abandon);
         if (!abandoned) GM_TRY(send(ex, s, err));

@@ -164,7 +164,7 @@ static gm_status list_turn(gm_exec *ex, trial *t, uint32_t i, turn *out, gm_err 
     t->turn = i;
     for (uint32_t k = 0; k < t->n; k++)
         t->at[k].n_run = 0;
-    GM_TRY(gm_vk_list_plan(ex, 0, &out->list, err));
+    GM_TRY(gm_vk_list_plan(ex, 0, GM_VK_APART, &out->list, err));
     for (uint32_t k = 0; k < t->n; k++)
         out->n_run[k] = t->at[k].n_run;
     keep_tried(ex, &out->list);
@@ -250,7 +250,7 @@ static gm_status list_flowing(gm_exec *ex, trial *t, const subject *only, uint32
     t->flowing = true;
     t->only = only;
     t->turn = way;
-    const gm_status status = gm_vk_list_plan(ex, 0, list, err);
+    const gm_status status = gm_vk_list_plan(ex, 0, GM_VK_APART, list, err);
     t->flowing = false;
     for (uint32_t flowing = 0; n < list->n && flowing < FLOWING; n++)
         flowing += list->at[n].n_done > 0;
@@ -476,7 +476,7 @@ static gm_status compare_flow(gm_exec *ex[2], uint64_t usual, pass *p, double us
     if (hash != usual)
         return gm_fail(err, GM_E_UNSUP, 0, "kernels that wait for each other gave other bits");
     for (int i = 0; i < 2; i++) {
-        GM_TRY_DONE(gm_vk_list_plan(ex[i], 0, &lists[i], err));
+        GM_TRY_DONE(gm_vk_list_plan(ex[i], 0, GM_VK_APART, &lists[i], err));
         GM_TRY_DONE(gm_vk_timed_open(&timed[i], ex[i], &lists[i], err));
     }
     GM_TRY_DONE(run_whole(ex[0], timed, 2, p, us, err));

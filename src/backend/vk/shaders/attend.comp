@@ -9,8 +9,9 @@
 // What a row does not see adds nothing, and who adds what follows from a cell's place in its split:
 // both compute the same bits.
 //
-// A step of one row needs no kernel for its heads (TURN 1): every workgroup norms and turns q and
-// k while it waits for its cells, and the one whose split has the row's own stores k and v.
+// A step whose rows are of different slots needs no kernel for their heads (TURN 1): every workgroup
+// norms and turns q and k while it waits for its cells, and the one whose split has the row's own
+// stores k and v.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"
@@ -39,9 +40,10 @@ shared float whole[WALK == 1 ? E * DIM : 1], whole_max[E], whole_sum[E];
 
 uint64_t head_from(uint h)
 {
-    const uint row = gl_WorkGroupID.z * T + h / G, kv_head = gl_WorkGroupID.x, len = p.head_dim;
-    if (TURN == 1 && h >= G) return (h == G ? p.t.k : p.t.v) + 4 * kv_head * len;
-    return p.q + 4 * ((row * p.n_kv_head + kv_head) * G + h % G) * len;
+    const uint first = gl_WorkGroupID.z * T, kv_head = gl_WorkGroupID.x, len = p.head_dim;
+    if (TURN == 1 && h >= G)
+        return (h == G ? p.t.k : p.t.v) + 4 * (first * p.n_kv_head + kv_head) * len;
+    return p.q + 4 * (((first + h / G) * p.n_kv_head + kv_head) * G + h % G) * len;
 }
 
 void fold_begin()
@@ -98,7 +100,7 @@ void put(uint t, uint row, bool stores)
 
 #include "inc/attend_fold.glsl"
 
-// Norms and turns the heads of the step's only row, and keeps its own cell, which is among this
+// Norms and turns the heads of the row, and keeps its own cell, which is among this
 // workgroup's; in the cache, too, unless it is only rehearsed.
 void turn(uint pos, bool keeps, bool rehearses)
 {

@@ -59,6 +59,11 @@ typedef struct scene {
 static gm_qtype kv_type = GM_QTYPE_F16;
 static uint32_t split_wgs; /* of attention, that share a row's splits; 0: the device's */
 
+static size_t n_barriers_of(const gm_exec *ex)
+{
+    return ex->slice[0].script[GM_VK_APART].n_barriers;
+}
+
 static void lower(scene *s)
 {
     gm_err err = {0};
@@ -279,7 +284,7 @@ static void alone_open(alone *a, gm_model *m)
         a->before_last = memory_save(&a->s);
         if (run(&a->s, pos, &r, &err) != GM_OK) fail_msg("%s", err.msg);
     }
-    assert_int_equal(gm_vk_list_plan(a->s.ex, 0, &a->list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(a->s.ex, 0, GM_VK_APART, &a->list, &err), GM_OK);
 }
 
 static void alone_close(alone *a)
@@ -563,10 +568,10 @@ static void test_late(void **state)
     assert_non_null(strstr(err.msg, "a kernel waited too long for the one before it"));
     assert_int_equal(r.n_out, 0);
     assert_true(is_chosen(&s, GM_VK_FLOW_OFF));
-    const size_t n_barriers = s.ex->n_barriers;
+    const size_t n_barriers = n_barriers_of(s.ex);
     ops->drop(s.ex);
     lower(&s);
-    assert_true(!s.ex->flows && s.ex->n_barriers > n_barriers);
+    assert_true(!s.ex->flows && n_barriers_of(s.ex) > n_barriers);
     assert_int_equal(run(&s, 0, &r, &err), GM_OK);
     assert_memory_equal(r.out[0].logits, want, size);
     snprintf(path, sizeof path, "%s/%s.pipelines", dir, s.be->kept.id);
@@ -625,8 +630,8 @@ static void check_answer(gm_model *m, uint32_t n)
     choose(s[1].be, GM_VK_FLOW_ON);
     lower(&s[1]);
     assert_true(s[1].ex->flows && !s[0].ex->flows);
-    assert_true(s[1].ex->n_barriers <= s[0].ex->n_barriers);
-    assert_int_equal(gm_vk_list_plan(s[1].ex, 0, &list, &err), GM_OK);
+    assert_true(n_barriers_of(s[1].ex) <= n_barriers_of(s[0].ex));
+    assert_int_equal(gm_vk_list_plan(s[1].ex, 0, GM_VK_APART, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     gm_vk_list_deinit(&list);
     for (uint32_t i = 0; i < 2 * n; i++) {
@@ -750,7 +755,7 @@ static void test_profile(void **state)
                 assert_true(rows[i].bytes == (double)s.model->plan.weights.at[0].size);
             }
         }
-        assert_int_equal(n_kernels, s.ex->n_dispatches);
+        assert_int_equal(n_kernels, s.ex->slice[0].script[GM_VK_APART].n_dispatches);
         assert_int_equal(n_attend, s.model->config.n_layer);
         assert_int_equal(n_heads, 1);
         put_token(s.step, 0, 3);

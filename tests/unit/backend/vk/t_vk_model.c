@@ -262,8 +262,8 @@ static void check_cost(void)
     assert_int_equal(after.pipelines, before.pipelines);
     assert_int_equal(after.recordings, before.recordings);
     assert_int_equal(after.submits, before.submits + 20);
-    assert_int_equal(after.dispatches, before.dispatches + 20 * d.ex->n_dispatches);
-    assert_int_equal(after.barriers, before.barriers + 20 * d.ex->n_barriers);
+    assert_int_equal(after.dispatches, before.dispatches + 20 * d.ex->slice[0].script[GM_VK_APART].n_dispatches);
+    assert_int_equal(after.barriers, before.barriers + 20 * d.ex->slice[0].script[GM_VK_APART].n_barriers);
     assert_memory_equal(after.held, before.held, sizeof after.held);
     assert_int_equal(after.bytes_down, before.bytes_down + 20 * sizeof(struct gm_vk_answer));
     assert_true(after.bytes_up > before.bytes_up && after.bytes_up < before.bytes_up + 20 * 2048);
@@ -461,7 +461,8 @@ static void test_fronts(void **state)
     const gm_step_limits limits = {.rows = ROWS, .outs = ROWS, .edits = 8, .sets = 1};
     scene_open(&s, "q4_0");
     device_open(&d, &s, 16);
-    const uint32_t n = GM_TICKETS * (2 * s.model->config.n_layer - 1);
+    /* Each step under way has a recording for rows that are apart, and one for others. */
+    const uint32_t n = GM_TICKETS * GM_VK_KINDS * (2 * s.model->config.n_layer - 1);
     assert_int_equal(gm_step_alloc(&step, &limits, &err), GM_OK);
     assert_int_equal(gm_vk_buf_alloc(&d.be->dev, &words, (uint64_t)n * GM_VK_FRONT_SIZE,
                                      GM_VK_RESULT, "words", &err),
@@ -486,7 +487,7 @@ static void test_fronts(void **state)
         if (i % GM_VK_FRONT_ROWS >= ROWS) assert_int_equal(word[i], 0);
         n_done += word[i] != 0;
     }
-    assert_int_equal(n_done, n / GM_TICKETS * ROWS);
+    assert_int_equal(n_done, n / GM_TICKETS / GM_VK_KINDS * ROWS);
     gm_backend_vulkan.drop(other.ex);
     gm_vk_buf_free(&d.be->dev, &words);
     gm_step_free(step);
@@ -534,7 +535,7 @@ static void lower_in_pieces(device *d, const scene *s)
     gm_backend_vulkan.drop(d->ex);
     d->be->piece_work = 1;
     lower_more(d, s, PIECE_ROWS, &d->ex);
-    assert_true(d->ex->n_pieces >= 4 * s->model->config.n_layer);
+    assert_true(d->ex->slice[0].script[GM_VK_MIXED].n_pieces >= 4 * s->model->config.n_layer);
 }
 
 /* A prompt of which the last row draws; then the token after that one. */
@@ -600,7 +601,7 @@ static void test_pieces(void **state)
     put_turn(step[0], step[1], &s);
     assert_int_equal(turn(&d, NULL, step, false, want), 2);
     lower_in_pieces(&d, &s);
-    const uint32_t n = d.ex->n_pieces, third = (n + n / 3 - 1) / (n / 3);
+    const uint32_t n = d.ex->slice[0].script[GM_VK_MIXED].n_pieces, third = (n + n / 3 - 1) / (n / 3);
     const struct {
         double row_us;
         uint64_t submits;
@@ -610,7 +611,10 @@ static void test_pieces(void **state)
         print_message("%u pieces in %u submits\n", n, (uint32_t)cases[i % 4].submits);
         d.ex->row_us = cases[i % 4].row_us;
         assert_int_equal(turn(&d, NULL, step, i < 4, got), cases[i % 4].submits + 1);
-        assert_int_equal(d.be->dev.count.dispatches, before.dispatches + 2 * d.ex->n_dispatches);
+        const gm_vk_script *const script = d.ex->slice[0].script;
+        assert_int_equal(d.be->dev.count.dispatches, before.dispatches +
+                                                         script[GM_VK_MIXED].n_dispatches +
+                                                         script[GM_VK_APART].n_dispatches);
         assert_int_equal(d.be->dev.count.recordings, before.recordings);
         assert_same_turn(got, want);
     }
@@ -689,13 +693,13 @@ static void test_execs_share(void **state)
 }
 
 /* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
-static void check_list(const scene *s, uint32_t rows, uint32_t n_a_layer)
+static void check_list(const scene *s, uint32_t rows, gm_vk_kind kind, uint32_t n_a_layer)
 {
     device d;
     gm_err err = {0};
     gm_vk_list list = {0};
     device_open(&d, s, rows);
-    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, kind, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     uint32_t n_barriers = 0;
     for (size_t i = 0; i < list.n; i++) {
@@ -773,7 +777,7 @@ static void check_flow_list(const scene *s)
     flows = true;
     device_open(&d, s, 1);
     flows = false;
-    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, GM_VK_APART, &list, &err), GM_OK);
     check_order(&list);
     size_t first = 0, end = list.n;
     while (first < list.n && !list.at[first].flow)
@@ -795,11 +799,13 @@ static void test_barriers(void **state)
     (void)state;
     scene s;
     scene_open(&s, "q4_0");
-    check_list(&s, 1, 5);
+    check_list(&s, 1, GM_VK_APART, 5);
     check_flow_list(&s);
-    check_list(&s, 2, 6);
-    check_list(&s, 16, 6);
-    check_list(&s, 64, 6);
+    static const uint32_t rows[] = {2, 16, 64};
+    for (size_t i = 0; i < 3; i++) {
+        check_list(&s, rows[i], GM_VK_APART, 5);
+        check_list(&s, rows[i], GM_VK_MIXED, 6);
+    }
     gm_model_close(s.model);
 }
 
@@ -810,7 +816,7 @@ static size_t count_fragments(const scene *s, uint32_t rows)
     gm_vk_list list = {0};
     size_t n = 0;
     device_open(&d, s, rows);
-    assert_int_equal(gm_vk_list_plan(d.ex, 0, &list, &err), GM_OK);
+    assert_int_equal(gm_vk_list_plan(d.ex, 0, GM_VK_APART, &list, &err), GM_OK);
     for (size_t i = 0; i < list.n; i++)
         n += strcmp(d.be->pipes.at[list.at[i].pipe].shader->pipeline, "matmul_fragment") == 0;
     gm_vk_list_deinit(&list);
@@ -824,9 +830,11 @@ static void test_fragments(void **state)
     scene s;
     scene_open(&s, "q4_0");
     fragments = true;
-    check_list(&s, 1, 5);
-    check_list(&s, 16, 6);
-    check_list(&s, 64, 6);
+    check_list(&s, 1, GM_VK_APART, 5);
+    for (uint32_t rows = 16; rows <= 64; rows *= 4) {
+        check_list(&s, rows, GM_VK_APART, 5);
+        check_list(&s, rows, GM_VK_MIXED, 6);
+    }
     test_slots(state);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;
     assert_int_equal(count_fragments(&s, 1), n_products);
