@@ -219,7 +219,8 @@ static bool combination(const gm_vk_shader *s, uint32_t i, uint32_t *values)
     return i == 0;
 }
 
-/* What lowering asks for: columns, planes, blocks of a row (27B's down matrix), what follows. */
+/* What lowering asks for: columns, planes, blocks of a row (27B's down matrix, or those that read
+ * norms), what follows. */
 static const gm_vk_product products[] = {
     {.columns = 1, 1, 672},
     {.columns = 2, 1, 672},
@@ -237,22 +238,25 @@ static const gm_vk_product products[] = {
     {.columns = 4, 1, 672, .after = GM_VK_AFTER_GELU},
     {.columns = 8, 1, 672, .after = GM_VK_AFTER_GELU},
     {.columns = 16, 1, 672, .after = GM_VK_AFTER_GELU},
-    {.columns = 1, 1, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 2, 1, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 2, 2, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 4, 2, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 4, 1, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 8, 1, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 16, 1, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 32, 1, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 8, 2, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 16, 2, 672, .after = GM_VK_AFTER_NORM},
-    {.columns = 32, 2, 672, .after = GM_VK_AFTER_NORM},
     {.columns = 1, 1, 672, .flows = true},
     {.columns = 2, 2, 168, .flows = true},
     {.columns = 1, 1, 168, .after = GM_VK_AFTER_GELU, .flows = true},
     {.columns = 2, 2, 128, .after = GM_VK_AFTER_NORM, .flows = true},
+    /* with norms in front, from here on */
+    {.columns = 1, 1, 168, .after = GM_VK_AFTER_GELU},
+    {.columns = 2, 1, 168, .after = GM_VK_AFTER_GELU},
+    {.columns = 4, 1, 168, .after = GM_VK_AFTER_GELU},
+    {.columns = 8, 1, 168, .after = GM_VK_AFTER_GELU},
+    {.columns = 16, 1, 168, .after = GM_VK_AFTER_GELU},
+    {.columns = 32, 1, 168, .after = GM_VK_AFTER_GELU},
+    {.columns = 2, 2, 168},
+    {.columns = 4, 2, 168},
+    {.columns = 8, 2, 168},
+    {.columns = 16, 2, 168},
+    {.columns = 32, 2, 168},
 };
+#define N_PRODUCTS (sizeof products / sizeof *products)
+#define N_FRONTS   11
 
 /* What makes lowering ask for a pipeline on a Radeon 780M: the results of its matrices lie column by
  * column. */
@@ -264,6 +268,7 @@ static gm_vk_tuning tuning_for(const gm_vk_shader *s)
     return (gm_vk_tuning){.subgroup = 32,
                           .max_shared = 65536,
                           .words_under_way = 20,
+                          .front_turns = 4,
                           .matrix_depth = mma ? 16 : 0,
                           .row_bits = 7,
                           .tile_from = tiles ? 5 : UINT32_MAX,
@@ -277,7 +282,7 @@ static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *m
 {
     *made = true;
     if (strncmp(s->name, "matmul", 6) != 0) return combination(s, i, values);
-    if (i == sizeof products / sizeof *products) return false;
+    if (i == N_PRODUCTS) return false;
     const gm_vk_tuning tuning = tuning_for(s);
     gm_vk_product p = products[i];
     gm_vk_cut cut;
@@ -287,8 +292,10 @@ static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *m
     p.fragments = tuning.fragments;
     if (p.flows && strcmp(s->pipeline, "matmul") != 0) p.flows = false;
     if (!p.words) p.n_blocks = 0;
-    if (p.after == GM_VK_AFTER_NORM) p.n_normed = 5376;
     gm_vk_cut_product(&tuning, &p, &cut);
+    if (i >= N_PRODUCTS - N_FRONTS) {
+        cut.spec[GM_VK_MM_FRONT] = gm_vk_front_turns(&tuning, 5376, cut.spec[GM_VK_MM_LANES]);
+    }
     memcpy(values, cut.spec, sizeof cut.spec);
     *made = strcmp(cut.pipeline, s->pipeline) == 0;
     return true;

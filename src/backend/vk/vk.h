@@ -115,7 +115,7 @@ typedef struct gm_vk_grid {
 #define GM_VK_GRIDS       32
 #define GM_VK_SPLIT_ROWS  64 /* most rows for which each split of attention is a workgroup ... */
 #define GM_VK_SPLIT_BYTES (256ull << 20) /* ... if what they leave takes no more than this   */
-#define GM_VK_TURNS_SIZE  (2 * 8 * 512) /* bytes of the turns of two ropes */
+#define GM_VK_TURNS_SIZE  (2 * 8 * 512)  /* bytes of the turns of two ropes */
 
 /* Steps of more than a few rows are recorded in pieces, so that a long one can be submitted in several
  * parts: a desktop gets its turn in between, and whoever cancels need not wait for the end. A piece has

@@ -302,18 +302,17 @@ static draft product_draft(const lowering *l, const gm_op *op, const gm_tensor *
     const bool fragments = quantised && l->ex->values[in].halves;
     const uint32_t planes = quantised && !fragments ? op->num.act[0] : 1;
     const uint32_t n_cols = (uint32_t)gm_tensor_cols(w);
-    const gm_vk_product shape = {
-        .columns = rows_of(l, in) * planes,
-        .planes = planes,
-        .n_blocks = quantised ? n_cols / GM_VK_BLOCK : 0,
-        .words = gm_vk_block_words(w->type->id),
-        .two_scales = gm_vk_two_scales(w->type->id),
-        .after = after,
-        .n_normed = after == GM_VK_AFTER_NORM ? l->p->vals[op->out].cols : 0,
-        .type = w->type->id,
-        .n_rows = (uint32_t)gm_tensor_rows(w),
-        .fragments = fragments,
-        .flows = quantised && !fragments && l->ex->flows && l->p->vals[in].rows == GM_ROWS_ALL};
+    const gm_vk_product shape = {.columns = rows_of(l, in) * planes,
+                                 .planes = planes,
+                                 .n_blocks = quantised ? n_cols / GM_VK_BLOCK : 0,
+                                 .words = gm_vk_block_words(w->type->id),
+                                 .two_scales = gm_vk_two_scales(w->type->id),
+                                 .after = after,
+                                 .type = w->type->id,
+                                 .n_rows = (uint32_t)gm_tensor_rows(w),
+                                 .fragments = fragments,
+                                 .flows = quantised && !fragments && l->ex->flows &&
+                                          l->p->vals[in].rows == GM_ROWS_ALL};
     gm_vk_cut cut;
     const uint32_t tried = gm_vk_trial_cut(l->ex->be, &shape, &cut);
     draft t = draft_of(cut.pipeline, (int32_t)w->type->id);
@@ -408,7 +407,8 @@ static gm_status put_front(lowering *l, draft *t, struct gm_vk_matmul *push)
     push->arrived = l->ex->fronts + (uint64_t)GM_VK_FRONT_SIZE * l->n_fronts++;
     push->n_parts = parts < 1 ? 1 : parts < GM_VK_FRONT_PARTS ? parts : GM_VK_FRONT_PARTS;
     push->flow.patience = LOOKS;
-    t->spec[GM_VK_MM_FRONT] = 1;
+    t->spec[GM_VK_MM_FRONT] =
+        gm_vk_front_turns(&l->ex->be->tuning, push->n_cols, t->spec[GM_VK_MM_LANES]);
     t->d.norms = true;
     touches_value(l, t, n.add->in[1], false);
     touches(t, push->arrived, GM_VK_FRONT_SIZE, true);
@@ -822,6 +822,9 @@ static bool takes_front(const lowering *l, const gm_op *op)
 {
     const bool gate = op->kind == GM_OP_GATE_UP_GELU;
     const gm_tensor *const at = l->p->weights.at;
+    const bool halves = l->ex->values[l->front.next->out].halves;
+    /* Gate and up of int8 have no registers left for norms on a card. */
+    if (l->ex->be->tuning.one_front && gate != halves) return false;
     return (gate || op->kind == GM_OP_MATMUL) && op->in[0] == l->front.next->out &&
            (!gate || at[op->weight[0]].type == at[op->weight[1]].type);
 }

@@ -119,7 +119,8 @@ struct gm_vk_norm {
 
 /* What a product does with its results; a constant of its pipelines. */
 #define GM_VK_AFTER_GELU 1 /* gelu(gate) * up                                                     */
-#define GM_VK_AFTER_NORM 2 /* `norms` of the only row, by workgroups from wg_end[0] on, which wait */
+#define GM_VK_AFTER_NORM \
+    2 /* `norms` of the only row, by workgroups from wg_end[0] on, which wait */
 /* Norms may come before it instead, of so many rows at most: they make x of `earlier`. Each row has
  * a word in `arrived`, a bit for each part that is done, and all are 0 before the step. */
 #define GM_VK_FRONT_ROWS  64
@@ -138,8 +139,8 @@ struct gm_vk_matmul {
     GM_U32 wg_end[2]; /* workgroups before the second and before the third matrix         */
     GM_U32 n_cols;    /* of the weights                                                   */
     GM_U32 flags;
-    GM_U32 plane; /* of x; what gate and up give is rounded once. Of float16: rows of x */
-    GM_U32 side;  /* 2^side tiles of columns follow each other before the next rows     */
+    GM_U32 plane;   /* of x; what gate and up give is rounded once. Of float16: rows of x */
+    GM_U32 side;    /* 2^side tiles of columns follow each other before the next rows     */
     GM_U32 n_parts; /* of a row of norms that come before: each is one workgroup's      */
     GM_STRUCT(gm_vk_flow) flow;
 };

@@ -98,12 +98,26 @@ static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
     return found;
 }
 
-/* Blocks of a column that are in shared memory at a time: 60 bytes a lane let as many workgroups in
- * as registers do. Where kernels flow the whole row should be there once it is waited for, 32 KB of it. */
+/* Blocks of a column that are in shared memory at a time: 60 bytes a lane, with the results of gate and
+ * up and the sums of norms, let as many workgroups in as registers do. Where kernels flow the whole row should be there once it is waited for, 32 KB of it. */
 static uint32_t blocks_shared(const gm_vk_product *p, const shape *s)
 {
-    const uint32_t turn = 8 * s->rounds, blocks = p->flows ? 768 : s->lanes * 3 / 2;
-    return blocks / (s->nc * s->cg) / turn * turn;
+    const uint32_t turn = 8 * s->rounds, columns = s->nc * s->cg;
+    const bool gate = p->after == GM_VK_AFTER_GELU;
+    const uint32_t beside = gate ? s->lanes / 8 / s->cg * s->rows * columns * 4 + 512 : 0;
+    const uint32_t blocks = p->flows ? 768 : (s->lanes * 60 - beside) / 40;
+    return blocks / columns / turn * turn;
+}
+
+/* All, or a number that divides the sums of a lane. */
+uint32_t gm_vk_front_turns(const gm_vk_tuning *t, uint32_t n_cols, uint32_t lanes)
+{
+    uint32_t groups = 64; /* of the workgroup's, those that have sums: shaders/inc/norms.glsl */
+    while (groups > 4 && groups * 8 > lanes)
+        groups /= 2;
+    const uint32_t turns = (n_cols + groups * GM_VK_BLOCK - 1) / (groups * GM_VK_BLOCK);
+    const uint32_t sums = 64 / groups;
+    return turns <= t->front_turns ? turns : sums > 4 ? sums : 4;
 }
 
 static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
@@ -122,7 +136,8 @@ static void cut_groups(const gm_vk_product *p, const shape *s, gm_vk_cut *out)
     spec[GM_VK_MM_TILE] = gate ? out->rows * out->columns : 1;
     spec[GM_VK_MM_PLANES] = p->planes;
     spec[GM_VK_MM_COL_GROUPS] = s->cg;
-    spec[GM_VK_MM_NORM] = p->n_normed ? (p->n_normed + 4 * s->lanes - 1) / (4 * s->lanes) : 1;
+    const bool normed = p->after == GM_VK_AFTER_NORM;
+    spec[GM_VK_MM_NORM] = normed ? (p->n_rows + 4 * s->lanes - 1) / (4 * s->lanes) : 1;
     spec[GM_VK_MM_BLOCKS] = all < most ? all : most;
     spec[GM_VK_MM_FLOW] = p->flows;
     spec[GM_VK_MM_EVEN] = p->n_blocks && is_even(p, s->rounds);
@@ -379,7 +394,6 @@ bool gm_vk_product_parse(const char *name, gm_vk_product *out)
                            .words = gm_vk_block_words(type->id),
                            .two_scales = gm_vk_two_scales(type->id),
                            .after = after,
-                           .n_normed = after == GM_VK_AFTER_NORM ? n_rows : 0,
                            .type = type->id,
                            .n_rows = n_rows,
                            .fragments = fragments,

@@ -23,6 +23,8 @@ typedef struct gm_vk_tuning {
     uint32_t split_wgs;          /* of attention of a single row, that share its splits, at most */
     uint32_t half_tiles;         /* workgroups of these that fill the device, 0: any number does */
     uint32_t norm_units;         /* workgroups that share norms in front of a product, about     */
+    bool one_front;              /* of a layer's two norms only one is in front of its product   */
+    uint32_t front_turns;        /* ... of which a lane asks for so many values at once, at most */
 } gm_vk_tuning;
 
 /* The constants of matmul and matmul_float, in the manifest's order: */
@@ -32,7 +34,7 @@ enum {
     GM_VK_MM_COLS,
     GM_VK_MM_ROUNDS,
     GM_VK_MM_AFTER,
-    GM_VK_MM_FRONT, /* these two are at the same place in all that know them */
+    GM_VK_MM_FRONT, /* these two are at the same place in all that know norms in front */
     GM_VK_MM_TILE,
     GM_VK_MM_PLANES,
     GM_VK_MM_COL_GROUPS,
@@ -48,7 +50,6 @@ typedef struct gm_vk_product {
     uint32_t words;    /* of a block: gm_vk_block_words           */
     bool two_scales;   /* in a block: gm_vk_two_scales            */
     uint32_t after;    /* GM_VK_AFTER_* or 0                      */
-    uint32_t n_normed; /* values of a row that is normed after    */
     gm_qtype type;     /* of the weights                          */
     uint32_t n_rows;   /* of (the first of) them                  */
     bool fragments;    /* the input is columns of float16         */
@@ -60,6 +61,8 @@ typedef struct gm_vk_cut {
     uint32_t rows, columns;     /* of weights, and of the input, that a workgroup takes */
     bool halves;                /* it wants the input as halves.comp makes it             */
 } gm_vk_cut;
+/* For how many of a lane's values of a row of norms it asks at once, in fours, in front of a product. */
+uint32_t gm_vk_front_turns(const gm_vk_tuning *t, uint32_t n_cols, uint32_t lanes);
 void gm_vk_cut_product(const gm_vk_tuning *t, const gm_vk_product *p, gm_vk_cut *out);
 /* The i-th of GM_VK_TRIES ways, all of which have the same bits; the first is the usual one. False
  * where there is none of that number. Some may be the same. */

@@ -176,7 +176,7 @@ void multiply(uint n)
         flow_hold(p.flow);
         [[unroll]] for (uint u = 0; u < U; u++)
             fetch(u, u, n_blocks);
-        late = front_misses(n);
+        late = front_waits(n);
     } while (late);
     flow_wait(p.flow);
     for (uint first = 0; first < n_blocks; first += BLOCKS) {

@@ -24,7 +24,7 @@ void multiply(uint n)
     bool late = false;
     [[dont_unroll]] do {
         front_norms(n, late);
-        late = front_misses(n);
+        late = front_waits(n);
     } while (late);
 
     float high[NS * NC]; // running sums 8 to 15; 0 to 7 are in acc

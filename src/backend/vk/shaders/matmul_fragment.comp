@@ -20,6 +20,7 @@
 #include "inc/pieces.glsl"
 #include "inc/operands.glsl"
 #include "inc/norms.glsl"
+#define FRONT_COLUMNS
 #include "inc/front.glsl"
 #include "inc/half_weights.glsl"
 #include "inc/half_mma.glsl"
@@ -233,7 +234,7 @@ void multiply(uint n)
         front_norms(n, late);
         [[unroll]] for (uint u = 0; u < U; u++)
             fetch(u, begin + u, end);
-        late = front_misses(n);
+        late = front_waits(n);
     } while (late);
     [[unroll]] for (uint unit = 0; unit < AHEAD && STAGE == 0; unit++)
         fetch_columns(unit, begin, unit, end);

@@ -264,7 +264,7 @@ void multiply(uint n)
     bool late = false;
     [[dont_unroll]] do {
         front_norms(n, late);
-        late = front_misses(n);
+        late = front_waits(n);
     } while (late);
     fetch(0, col_first, n, n_blocks);
     for (uint round = 0; round < n_rounds; round++) {

@@ -262,8 +262,10 @@ static void check_cost(void)
     assert_int_equal(after.pipelines, before.pipelines);
     assert_int_equal(after.recordings, before.recordings);
     assert_int_equal(after.submits, before.submits + 20);
-    assert_int_equal(after.dispatches, before.dispatches + 20 * d.ex->slice[0].script[GM_VK_APART].n_dispatches);
-    assert_int_equal(after.barriers, before.barriers + 20 * d.ex->slice[0].script[GM_VK_APART].n_barriers);
+    assert_int_equal(after.dispatches,
+                     before.dispatches + 20 * d.ex->slice[0].script[GM_VK_APART].n_dispatches);
+    assert_int_equal(after.barriers,
+                     before.barriers + 20 * d.ex->slice[0].script[GM_VK_APART].n_barriers);
     assert_memory_equal(after.held, before.held, sizeof after.held);
     assert_int_equal(after.bytes_down, before.bytes_down + 20 * sizeof(struct gm_vk_answer));
     assert_true(after.bytes_up > before.bytes_up && after.bytes_up < before.bytes_up + 20 * 2048);
@@ -601,7 +603,8 @@ static void test_pieces(void **state)
     put_turn(step[0], step[1], &s);
     assert_int_equal(turn(&d, NULL, step, false, want), 2);
     lower_in_pieces(&d, &s);
-    const uint32_t n = d.ex->slice[0].script[GM_VK_MIXED].n_pieces, third = (n + n / 3 - 1) / (n / 3);
+    const uint32_t n = d.ex->slice[0].script[GM_VK_MIXED].n_pieces,
+                   third = (n + n / 3 - 1) / (n / 3);
     const struct {
         double row_us;
         uint64_t submits;
@@ -692,6 +695,8 @@ static void test_execs_share(void **state)
     gm_model_close(s.model);
 }
 
+static bool one_front; /* as on a card */
+
 /* Every barrier of a step of so many rows is needed, and a layer has no more dispatches than said. */
 static void check_list(const scene *s, uint32_t rows, gm_vk_kind kind, uint32_t n_a_layer)
 {
@@ -699,6 +704,7 @@ static void check_list(const scene *s, uint32_t rows, gm_vk_kind kind, uint32_t 
     gm_err err = {0};
     gm_vk_list list = {0};
     device_open(&d, s, rows);
+    d.be->tuning.one_front = one_front;
     assert_int_equal(gm_vk_list_plan(d.ex, 0, kind, &list, &err), GM_OK);
     assert_int_equal(gm_vk_list_find_hazard(&list), list.n);
     uint32_t n_barriers = 0;
@@ -805,6 +811,9 @@ static void test_barriers(void **state)
     for (size_t i = 0; i < 3; i++) {
         check_list(&s, rows[i], GM_VK_APART, 5);
         check_list(&s, rows[i], GM_VK_MIXED, 6);
+        one_front = true;
+        check_list(&s, rows[i], GM_VK_APART, 6);
+        one_front = false;
     }
     gm_model_close(s.model);
 }
@@ -834,6 +843,9 @@ static void test_fragments(void **state)
     for (uint32_t rows = 16; rows <= 64; rows *= 4) {
         check_list(&s, rows, GM_VK_APART, 5);
         check_list(&s, rows, GM_VK_MIXED, 6);
+        one_front = true;
+        check_list(&s, rows, GM_VK_APART, 6);
+        one_front = false;
     }
     test_slots(state);
     const uint32_t n_products = 4 * s.model->config.n_layer + 1;

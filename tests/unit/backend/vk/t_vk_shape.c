@@ -109,7 +109,6 @@ static void test_waiting(void **state)
         uint32_t n_ways = 0;
         p.columns = p.planes = 1 + i / 2 % 2;
         p.after = i / 4 % 3;
-        p.n_normed = p.after == GM_VK_AFTER_NORM ? p.n_rows : 0;
         p.n_blocks = n_blocks[i / 12];
         gm_vk_cut_product(tunings[i % 2], &p, &cut);
         assert_string_equal(cut.pipeline, "matmul");
@@ -372,15 +371,11 @@ static void test_attends_by_halves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_even_rounds),
-                                       cmocka_unit_test(test_waiting),
-                                       cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_exact),
-                                       cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_attends_by_halves),
-                                       cmocka_unit_test(test_fragments),
-                                       cmocka_unit_test(test_one_each)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_even_rounds),
+        cmocka_unit_test(test_waiting),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_tiles),     cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_attends_by_halves),
+        cmocka_unit_test(test_fragments), cmocka_unit_test(test_one_each)};
     return cmocka_run_group_tests_name("t_vk_shape", tests, NULL, NULL);
 }

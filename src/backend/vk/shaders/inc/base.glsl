@@ -27,6 +27,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer WU4 { uvec4
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer WU2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer WU1 { uint v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer WF1 { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer WF4 { vec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) coherent buffer CU4 { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) coherent buffer CU2 { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) coherent buffer CF4 { vec4 v[]; };

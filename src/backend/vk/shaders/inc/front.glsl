@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 // Norms in front of the product that reads them, in its dispatch: its first workgroups have parts of
 // rows to norm, all of them ask for their weights, and wait until the rows are there. In which order a
-// device starts workgroups is not known, so nobody waits for long: who has looked too often norms
-// what is missing itself, and two who do the same write the same. inc/norms.glsl comes before this.
+// device starts workgroups is not known, so nobody waits for long: who has looked too often norms all
+// rows itself, and whoever does the same writes the same. inc/norms.glsl comes before this.
 
+// Turns of a row for which a lane asks at once; 0: there are no norms.
 layout(constant_id = ID_FRONT) const uint FRONT = 0;
+const uint FRONT_ONCE = FRONT > 0 ? FRONT : 1;
 
 // Words of the product's input. What others write meanwhile is not readonly memory, which a compiler
 // may read before it waits.
@@ -23,107 +25,111 @@ float input1(uint64_t from, uint i)
     return FRONT == 0 ? F1(from).v[i] : WF1(from).v[i];
 }
 
-const uint FRONT_ONCE = NORM_TURNS > 4 ? NORM_TURNS : 4; // turns for which a lane asks at once
-
-shared uint front_missing[GM_VK_FRONT_ROWS / 32]; // a bit for each row
-
-// As norm_load, of turn t, if that is before `end`.
-vec4 front_load(uint64_t base, uint n_cols, uint row, uint t, uint end)
+// Block b of a row, as the product wants it.
+void front_round(vec4 x, uint row, uint b, bool inside)
 {
-    return norm_load(base, t < end && group_of() < NORM_GROUPS ? n_cols : 0, row, norm_place(t));
+#ifdef FRONT_COLUMNS
+    columns_put(x, p.norms.q, row, b, p.n_cols / GM_VK_BLOCK, inside);
+#else
+    if (p.norms.q != 0)
+        round_lanes(x, p.norms.q, p.norms.meta, row, b, p.n_cols / GM_VK_BLOCK, p.norms.plane,
+                    inside);
+#endif
 }
 
-// x + norm(y) of the turns from `first` on.
-void front_add(out vec4 v[FRONT_ONCE], uint n_cols, uint row, uint first, uint end, float up)
+shared uint front_late; // whether somebody has waited too long
+
+// Four values of turn t of what begins there. Nobody writes it meanwhile.
+vec4 front_load(uint64_t from, uint t)
 {
-    vec4 x[FRONT_ONCE], w[FRONT_ONCE];
-    [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++) {
-        v[k] = front_load(p.earlier, n_cols, row, first + k, end);
-        x[k] = front_load(p.norms.x, n_cols, row, first + k, end);
-        w[k] = front_load(p.norms.w1, n_cols, 0, first + k, end);
-    }
-    [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
-        v[k] = norm_added(x[k], norm_scaled(v[k], up, w[k], p.norms.offset1));
+    const uint i = norm_place(t);
+    return group_of() < NORM_GROUPS && i < p.n_cols ? F4(from).v[i / 4] : vec4(0);
 }
 
-// Part `part` of a row. Its sums are of the whole row, in passes over memory: a product may have few
-// lanes, and has few registers left.
-void front_norm(uint row, uint part)
+// x + norm(y), of a row whose values are so many bytes behind the first one's.
+vec4 front_add(uint64_t row, uint t, vec4 y, float up)
 {
-    const uint n_cols = p.n_cols;
-    const uint turns = (n_cols / GM_VK_BLOCK + NORM_GROUPS - 1) / NORM_GROUPS;
-    const uint each = (turns + p.n_parts - 1) / p.n_parts;
-    const uint mine = part * each, end = min(mine + each, turns);
-    vec4 v[FRONT_ONCE], w[FRONT_ONCE];
+    const vec4 w = front_load(p.norms.w1, t), x = front_load(p.norms.x + row, t);
+    return norm_added(x, norm_scaled(y, up, w, p.norms.offset1));
+}
+
+// The factor of one of a row's norms. There is one branch for all that a lane asks for at once: a
+// branch for each value would wait for each.
+float front_factor(uint64_t row, uint turns, bool second, float up)
+{
     float sums[NORM_SUMS / 2];
-    if (mine >= turns) return;
     [[unroll]] for (uint t = 0; t < NORM_TURNS; t++)
         sums[t] = 0;
     [[dont_unroll]] for (uint first = 0; first < turns; first += FRONT_ONCE) {
+        vec4 v[FRONT_ONCE];
         [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
-            v[k] = front_load(p.earlier, n_cols, row, first + k, turns);
-        [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
-            sums[k % NORM_TURNS] = norm_square(sums[k % NORM_TURNS], v[k]);
-    }
-    const float up1 = norm_factor(sums, n_cols, p.norms.eps1);
-    [[unroll]] for (uint t = 0; t < NORM_TURNS; t++)
-        sums[t] = 0;
-    [[dont_unroll]] for (uint first = 0; first < turns; first += FRONT_ONCE) {
-        front_add(v, n_cols, row, first, turns, up1);
-        [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
-            sums[k % NORM_TURNS] = norm_square(sums[k % NORM_TURNS], v[k]);
-    }
-    const float up2 = norm_factor(sums, n_cols, p.norms.eps2);
-    [[dont_unroll]] for (uint first = mine; first < end; first += FRONT_ONCE) {
-        front_add(v, n_cols, row, first, end, up1);
-        [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
-            w[k] = front_load(p.norms.w2, n_cols, 0, first + k, end);
-        // Rounding is long code, so it is there once: values move up to the first place.
-        [[dont_unroll]] for (uint k = 0; k < FRONT_ONCE && first + k < end; k++) {
-            const uint at = norm_place(first + k);
-            const bool stores = group_of() < NORM_GROUPS;
-            norm_store(p.norms.dst, stores ? n_cols : 0, row, at, v[0]);
-            norm_put(p.norms, n_cols, row, at, norm_scaled(v[0], up2, w[0], p.norms.offset2),
-                     stores);
-            [[unroll]] for (uint j = 1; j < FRONT_ONCE; j++) {
-                v[j - 1] = v[j];
-                w[j - 1] = w[j];
-            }
+            v[k] = front_load(p.earlier + row, first + k);
+        if (second) {
+            [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
+                v[k] = front_add(row, first + k, v[k], up);
         }
+        [[unroll]] for (uint k = 0; k < FRONT_ONCE; k++)
+            sums[k % NORM_TURNS] = norm_square(sums[k % NORM_TURNS], v[k]);
+    }
+    return norm_factor(sums, p.n_cols, second ? p.norms.eps2 : p.norms.eps1);
+}
+
+// Norms part `part` of row i. The sums are of the whole row, which is read several times: products may
+// have no registers for it. Whatever may be in the code once is, because a kernel that runs for
+// microseconds waits for each instruction to be fetched.
+void front_norm(uint i, uint part)
+{
+    const uint turns = (p.n_cols / GM_VK_BLOCK + NORM_GROUPS - 1) / NORM_GROUPS;
+    const uint each = (turns + p.n_parts - 1) / p.n_parts, end = min((part + 1) * each, turns);
+    const uint64_t row = uint64_t(i) * p.n_cols * 4;
+    float up[2] = float[2](0, 0);
+    if (part * each >= turns) return;
+    [[dont_unroll]] for (uint k = 0; k < 2; k++)
+        up[k] = front_factor(row, turns, k == 1, up[0]);
+    [[dont_unroll]] for (uint t = part * each; t < end; t++) {
+        const vec4 v = front_add(row, t, front_load(p.earlier + row, t), up[0]);
+        const vec4 h = norm_scaled(v, up[1], front_load(p.norms.w2, t), p.norms.offset2);
+        const uint at = norm_place(t);
+        const bool stores = group_of() < NORM_GROUPS && at < p.n_cols;
+        if (stores) WF4(p.norms.dst + row).v[at / 4] = v;
+        if (stores && p.norms.h != 0) WF4(p.norms.h + row).v[at / 4] = h;
+        front_round(h, i, at / GM_VK_BLOCK, stores);
     }
 }
 
-// The parts of n rows that are this workgroup's; or, late, all of rows that are missing.
+// The parts of n rows that are this workgroup's; or all, if it was late.
 void front_norms(uint n, bool late)
 {
     if (FRONT == 0 || (!late && col_tile() != 0)) return;
-    const uint units = n * p.n_parts, step = late ? 1 : gl_NumWorkGroups.x >> p.side;
-    [[dont_unroll]] for (uint unit = late ? 0 : gl_WorkGroupID.x >> p.side; unit < units;
-                         unit += step) {
-        const uint row = unit / p.n_parts, part = unit % p.n_parts;
-        if (late && (front_missing[row / 32] >> row % 32 & 1) == 0) continue;
-        front_norm(row, part);
+    const uint parts = n * p.n_parts, step = late ? 1 : gl_NumWorkGroups.x >> p.side;
+    [[dont_unroll]] for (uint k = late ? 0 : gl_WorkGroupID.x >> p.side; k < parts; k += step) {
+        front_norm(k / p.n_parts, k % p.n_parts);
         memoryBarrierBuffer();
         barrier();
-        if (gl_LocalInvocationIndex == 0) atomicOr(CU1(p.arrived).v[row], 1 << part);
+        if (gl_LocalInvocationIndex == 0)
+            atomicOr(CU1(p.arrived).v[k / p.n_parts], 1 << k % p.n_parts);
     }
 }
 
-// Waits for n rows. True if it was in vain for some: front_norms is to be called once more.
-bool front_misses(uint n)
+// Waits for n rows. True if it was in vain: front_norms is to be called once more. One subgroup looks;
+// the others need not wait until what they have asked for is there.
+bool front_waits(uint n)
 {
     if (FRONT == 0) return false;
-    const uint lane = gl_LocalInvocationIndex, all = (2 << p.n_parts - 1) - 1;
-    barrier();
-    if (lane < GM_VK_FRONT_ROWS / 32) front_missing[lane] = 0;
-    barrier();
-    [[dont_unroll]] for (uint row = lane; row < n; row += gl_WorkGroupSize.x) {
-        bool misses = VU1(p.arrived).v[row] != all;
-        [[dont_unroll]] for (uint i = 0; i < p.flow.patience && misses; i++)
-            misses = VU1(p.arrived).v[row] != all;
-        if (misses) atomicOr(front_missing[row / 32], 1 << row % 32);
+    if (gl_SubgroupID == 0) {
+        const uint all = (2 << p.n_parts - 1) - 1;
+        uint late = 0;
+        [[dont_unroll]] for (uint row = gl_SubgroupInvocationID; row < n; row += gl_SubgroupSize) {
+            bool misses = VU1(p.arrived).v[row] != all;
+            [[dont_unroll]] for (uint i = 0; i < p.flow.patience && misses; i++)
+                misses = VU1(p.arrived).v[row] != all;
+            late |= uint(misses);
+        }
+        late = subgroupMax(late);
+        if (gl_SubgroupInvocationID == 0) front_late = late;
+        memoryBarrierBuffer();
     }
     barrier();
-    memoryBarrierBuffer();
-    return (front_missing[0] | front_missing[1]) != 0;
+    groupMemoryBarrier();
+    return front_late != 0;
 }
