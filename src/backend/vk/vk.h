@@ -171,8 +171,8 @@ struct gm_exec {
                                                         * that says whether a kernel was late */
     uint32_t max_masks, mask_words;
     uint32_t given_cols, n_vocab, hidden_cols;
-    gm_vk_grid grids[GM_VK_GRIDS];
-    uint32_t n_grids;
+    gm_vk_grid grids[GM_VK_KINDS][GM_VK_GRIDS];
+    uint32_t n_grids[GM_VK_KINDS];
     gm_vk_slice slice[GM_TICKETS];
     double row_us;      /* what a row of the last step took */
     gm_result_out *out; /* [outs] */

@@ -86,15 +86,15 @@ static draft draft_of(const char *pipeline, int32_t type)
 /* A grid that the step brings; equal ones share a place. */
 static gm_status bring_grid(lowering *l, draft *t, gm_vk_grid g)
 {
-    gm_exec *const ex = l->ex;
+    gm_vk_grid *const grids = l->ex->grids[l->kind];
     uint32_t i = 0;
-    while (i < l->n_grids && memcmp(&ex->grids[i], &g, sizeof g) != 0)
+    while (i < l->n_grids && memcmp(&grids[i], &g, sizeof g) != 0)
         i++;
     if (i == GM_VK_GRIDS)
         return gm_fail(l->err, GM_E_UNSUP, 0, "vulkan: the plan has too many kinds of grids");
     if (i == l->n_grids) {
-        ex->grids[i] = g;
-        ex->n_grids = ++l->n_grids;
+        grids[i] = g;
+        l->ex->n_grids[l->kind] = ++l->n_grids;
     }
     t->d.indirect = (int32_t)i;
     return GM_OK;

@@ -321,10 +321,10 @@ static uint32_t most_splits(const gm_step *s, uint32_t class)
     return most;
 }
 
-static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
+static void write_grids(const gm_exec *ex, const gm_step *s, gm_vk_kind kind, writer *w)
 {
-    for (uint32_t i = 0; i < ex->n_grids; i++) {
-        const gm_vk_grid *const g = &ex->grids[i];
+    for (uint32_t i = 0; i < ex->n_grids[kind]; i++) {
+        const gm_vk_grid *const g = &ex->grids[kind][i];
         uint32_t grid[4] = {s->n_outs, 1, 1, 0};
         if (g->kind == GM_VK_DYN_OUT_Y) {
             grid[0] = s->n_outs ? g->x : 0;
@@ -339,7 +339,7 @@ static void write_grids(const gm_exec *ex, const gm_step *s, writer *w)
     }
 }
 
-static uint64_t write_step(const gm_exec *ex, const gm_step *s, gm_vk_slice *slice)
+static uint64_t write_step(const gm_exec *ex, const gm_step *s, gm_vk_kind kind, gm_vk_slice *slice)
 {
     writer w = {.map = slice->step.map}, given = {.map = slice->given.map};
     const struct gm_vk_head head = {.n_rows = s->n_rows,
@@ -357,7 +357,7 @@ static uint64_t write_step(const gm_exec *ex, const gm_step *s, gm_vk_slice *sli
             4ull * ex->mask_words);
     }
     if (s->n_given) put(&given, 0, gm_step_given_at(s, 0), 4ull * s->n_given * ex->given_cols);
-    write_grids(ex, s, &w);
+    write_grids(ex, s, kind, &w);
     return w.n + given.n;
 }
 
@@ -435,11 +435,12 @@ gm_status gm_vk_run(gm_exec *ex, const gm_step *s, gm_ticket *t, gm_err *err)
     if (ex->kv) GM_TRY(gm_slots_apply(&ex->kv->slots, s, err));
     GM_TRY(check_rows(ex, s, err));
     if (ex->kv) be->dev.count.bytes_up += write_edits(ex, s, which);
-    be->dev.count.bytes_up += write_step(ex, s, slice);
+    const gm_vk_kind kind = gm_vk_kind_of(ex, s);
+    be->dev.count.bytes_up += write_step(ex, s, kind, slice);
     GM_TRY(send_rest(be, err));
     memset(slice->result.map, 0, 4);
     slice->n_sent = 0;
-    slice->now = &slice->script[gm_vk_kind_of(ex, s)];
+    slice->now = &slice->script[kind];
     slice->per_submit = pieces_of(ex, s, slice->now->n_pieces);
     slice->start_s = gm_clock_s();
     for (int i = 0; i < 2; i++)

@@ -99,7 +99,8 @@ static shape usual_shape(const gm_vk_tuning *t, const gm_vk_product *p)
 }
 
 /* Blocks of a column that are in shared memory at a time: 60 bytes a lane, with the results of gate and
- * up and the sums of norms, let as many workgroups in as registers do. Where kernels flow the whole row should be there once it is waited for, 32 KB of it. */
+ * up and the sums of norms, let as many workgroups in as registers do. Where kernels flow the whole row
+ * should be there once it is waited for, 32 KB of it. */
 static uint32_t blocks_shared(const gm_vk_product *p, const shape *s)
 {
     const uint32_t turn = 8 * s->rounds, columns = s->nc * s->cg;

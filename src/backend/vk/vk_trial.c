@@ -135,7 +135,7 @@ uint32_t gm_vk_trial_cut(gm_backend *be, const gm_vk_product *p, gm_vk_cut *out)
 typedef struct turn {
     gm_vk_list list;
     gm_vk_timed timed;
-    uint32_t n_run[SUBJECTS]; /* products; norms of theirs are more dispatches */
+    uint32_t n_run[SUBJECTS]; /* products */
 } turn;
 
 /* Only what is tried, one after the other; grids are those of a full step. */
@@ -146,7 +146,7 @@ static void keep_tried(const gm_exec *ex, gm_vk_list *list)
         gm_vk_dispatch *const d = &list->at[i];
         if (!d->tried) continue;
         if (d->indirect >= 0) {
-            const gm_vk_grid *const g = &ex->grids[d->indirect];
+            const gm_vk_grid *const g = &ex->grids[GM_VK_APART][d->indirect];
             d->indirect = -1;
             d->grid[0] = g->kind == GM_VK_DYN_OUT_X ? ex->bucket.outs : g->x;
             d->grid[1] = g->per ? (ex->bucket.outs + g->per - 1) / g->per : 1;

@@ -102,7 +102,7 @@ gm_status gm_vk_tune(gm_backend *be, bool exact, gm_err *err)
         .half_tiles = wide ? 256 : 0,
         .split_wgs = wide ? 256 : 64,
         .norm_units = wide ? 64 : 16,
-        .one_front = wide, /* docs/PERF.md, 104 */
+        .one_front = wide, /* docs/PERF.md, 103 */
         .front_turns = wide ? 12 : 4,
         .row_bits = 31,
         .col_bits = 31,

@@ -818,6 +818,29 @@ static void test_barriers(void **state)
     gm_model_close(s.model);
 }
 
+/* Each recording has grids of its own: attention that turns heads has workgroups up to a number, that of
+ * mixed rows as many as there are splits. */
+static void test_grids(void **state)
+{
+    (void)state;
+    scene s;
+    device d;
+    scene_open(&s, "q4_0");
+    device_open(&d, &s, 16);
+    for (gm_vk_kind kind = 0; kind < GM_VK_KINDS; kind++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < d.ex->n_grids[kind]; i++) {
+            const gm_vk_grid *const g = &d.ex->grids[kind][i];
+            if (g->kind != GM_VK_DYN_ATTEND) continue;
+            assert_int_equal(g->most > 0, kind == GM_VK_APART);
+            n++;
+        }
+        assert_int_equal(n, GM_CLASSES);
+    }
+    device_close(&d);
+    gm_model_close(s.model);
+}
+
 static size_t count_fragments(const scene *s, uint32_t rows)
 {
     device d;
@@ -948,13 +971,21 @@ int main(int argc, char **argv)
 {
     all_types = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),    cmocka_unit_test(test_steps_cost_nothing),
-        cmocka_unit_test(test_splits),      cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_caches),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_execs_share), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_fragments),
-        cmocka_unit_test(test_apart),       cmocka_unit_test(test_fronts),
+        cmocka_unit_test(test_barriers),
+        cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_steps_cost_nothing),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_execs_share),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_fragments),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_fronts),
     };
     return cmocka_run_group_tests_name("t_vk_model", tests, tiny_setup, tiny_teardown);
 }
