@@ -109,7 +109,7 @@ typedef struct gm_vk_grid {
     gm_vk_dyn kind;
     uint32_t x, per;
     uint32_t walk; /* ATTEND: rows of a workgroup that goes through all splits, 0: none does */
-    uint32_t most; /* ATTEND: workgroups that share a row's splits, at most; 0: any number   */
+    uint32_t most; /* ATTEND: workgroups that share all rows' splits, about; 0: any number   */
 } gm_vk_grid;
 
 #define GM_VK_GRIDS       32
@@ -126,7 +126,8 @@ typedef struct gm_vk_grid {
 #define GM_VK_PART_US    1e5
 
 /* What a size of step is recorded as: for any rows; and, to 64 of them, for rows of different slots,
- * none of which sees what another one stores. A single row is of the latter kind. */
+ * none of which sees what another one stores: of a page that slots share, cells are of earlier steps. A
+ * single row is of the latter kind. */
 typedef enum gm_vk_kind {
     GM_VK_MIXED,
     GM_VK_APART,

@@ -2,7 +2,8 @@
 /* Products by fragments (matmul_fragment.comp): how many tiles of rows and columns a subgroup has, how
  * many subgroups a workgroup, and whether these have rows or runs of a sum of their own. In how many
  * runs a product of few columns is summed follows from its matrix: one with many rows has work for
- * all subgroups of a device, one with few is cut. So all its shapes have the same bits; a prompt's, which are cut as it suits, have others. */
+ * all subgroups of a device, one with few is cut. So all its shapes have the same bits; a prompt's,
+ * which are cut as it suits, have others. */
 
 #include "backend/vk/vk.h"
 

@@ -56,12 +56,15 @@ typedef struct draft {
     uint32_t spec[GM_VK_SPECS];
     uint32_t rows, columns; /* of a product, that a workgroup takes */
     bool halves;            /* whether it wants its input so        */
+    bool full;              /* it touches more than there is room for */
     gm_vk_dispatch d;
 } draft;
 
 static void touches(draft *t, uint64_t addr, uint64_t size, bool write)
 {
-    if (addr && size) t->d.ranges[t->d.n_ranges++] = (gm_vk_range){addr, size, write};
+    if (!addr || !size) return;
+    t->full = t->full || t->d.n_ranges == GM_VK_RANGES;
+    if (!t->full) t->d.ranges[t->d.n_ranges++] = (gm_vk_range){addr, size, write};
 }
 
 /* The cache of a layer, as a range that only itself overlaps. */
@@ -74,6 +77,9 @@ static gm_status put(lowering *l, draft *t, const void *push, size_t size)
 {
     memcpy(t->d.push, push, size);
     t->d.n_push = (uint32_t)size;
+    if (t->full)
+        return gm_fail(l->err, GM_E_UNSUP, 0,
+                       "vulkan: a kernel of the plan touches too much memory");
     GM_TRY(gm_vk_pipes_want(&l->ex->be->pipes, t->pipeline, t->type, t->spec, &t->d.pipe, l->err));
     return gm_vk_list_add(l->list, &t->d, l->err);
 }
@@ -630,14 +636,6 @@ static bool turns_heads(const lowering *l, const gm_op *op)
            !gm_vk_attends_by_halves(&l->ex->be->tuning, &op->attn, l->ex->bucket.rows);
 }
 
-/* How many workgroups share the splits of a row, each of which has to turn its heads: as many as fill
- * the device, or, of several rows, whose splits differ, some times that. */
-static uint32_t most_shares(const gm_exec *ex, const gm_op *op)
-{
-    const uint32_t rows = ex->bucket.rows, all = ex->be->tuning.split_wgs * (rows > 1 ? 4 : 1);
-    return 1 + (all - 1) / (op->attn.n_kv_head * rows);
-}
-
 /* With heads, it does. */
 static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
 {
@@ -685,7 +683,9 @@ static gm_status lower_attend(lowering *l, const gm_op *op, const heads *h)
         const uint32_t many = ex->bucket.rows > GM_VK_PIECE_ROWS || flows;
         const uint32_t spec[] = {GM_VK_ATTEND_LANES, g, dim, walk, d->type, h != NULL, many, flows};
         memcpy(t.spec, spec, sizeof spec);
-        if (h) grid.most = most_shares(ex, op);
+        /* Each workgroup turns heads: so many as fill the device; of several rows, which are not alike,
+         * some times that. */
+        if (h) grid.most = ex->be->tuning.split_wgs * (ex->bucket.rows > 1 ? 4 : 1);
         grid.walk = walk ? GM_VK_TILE_ROWS(g, dim) : 0;
     }
     if (flows) {

@@ -122,7 +122,8 @@ struct gm_vk_norm {
 #define GM_VK_AFTER_NORM \
     2 /* `norms` of the only row, by workgroups from wg_end[0] on, which wait */
 /* Norms may come before it instead, of so many rows at most: they make x of `earlier`. Each row has
- * a word in `arrived`, a bit for each part that is done, and all are 0 before the step. */
+ * a word in `arrived`, a bit for each part that is done, and all are 0 before the step; who has looked
+ * flow.patience times does without waiting. */
 #define GM_VK_FRONT_ROWS  64
 #define GM_VK_FRONT_PARTS 32
 #define GM_VK_FRONT_SIZE  (4 * GM_VK_FRONT_ROWS)

@@ -118,7 +118,7 @@ static gm_status record_pieces(gm_exec *ex, gm_vk_slice *s, const gm_vk_list *li
                                    .list = &piece,
                                    .grids = &s->step,
                                    .grids_off = ex->grids_off,
-                                   .fronts = i ? NULL : &ex->counters,
+                                   .fronts = i || ex->flows ? NULL : &ex->counters,
                                    .fronts_at = ex->fronts,
                                    .flow = i ? NULL : &s->flow,
                                    .values = &ex->scratch,
@@ -157,12 +157,16 @@ static gm_status record_script(gm_exec *ex, uint32_t i, gm_vk_kind kind, gm_err 
     return status;
 }
 
+static bool can_be_apart(const gm_exec *ex)
+{
+    const bool slots = ex->kv && ex->kv->slots.desc.n_slots > 1;
+    return ex->bucket.rows == 1 || (slots && ex->bucket.rows <= GM_VK_APART_ROWS);
+}
+
 static gm_status record_slice(gm_exec *ex, uint32_t i, gm_err *err)
 {
-    const uint32_t rows = ex->bucket.rows;
-    if (rows == 1 || (rows <= GM_VK_APART_ROWS && ex->kv))
-        GM_TRY(record_script(ex, i, GM_VK_APART, err));
-    return rows > 1 ? record_script(ex, i, GM_VK_MIXED, err) : GM_OK;
+    if (can_be_apart(ex)) GM_TRY(record_script(ex, i, GM_VK_APART, err));
+    return ex->bucket.rows > 1 ? record_script(ex, i, GM_VK_MIXED, err) : GM_OK;
 }
 
 /* Of several sequences even a single row is multiplied as float16, by kernels that do not wait. */
@@ -309,16 +313,20 @@ static uint64_t write_edits(const gm_exec *ex, const gm_step *s, uint32_t which)
     return w.n;
 }
 
-/* Splits that the row with most of them has. */
-static uint32_t most_splits(const gm_step *s, uint32_t class)
+/* Workgroups of attention that a row has: one for each split of the longest; or, of `most` for n_heads
+ * heads of all rows, the share of the longest. */
+static uint32_t split_shares(const gm_step *s, uint32_t class, uint32_t most, uint32_t n_heads)
 {
-    uint32_t most = 0;
+    uint64_t longest = 0, all = 0;
     for (uint32_t i = 0; i < s->n_rows; i++) {
         const gm_step_row *const r = &gm_step_rows(s)[i];
         const uint32_t n = r->last[class] / GM_VK_SPLIT - r->first[class] / GM_VK_SPLIT + 1;
-        most = n > most ? n : most;
+        longest = n > longest ? n : longest;
+        all += n;
     }
-    return most;
+    if (!most || !all) return (uint32_t)longest;
+    const uint64_t share = 1 + (most - 1) * longest / (n_heads * all);
+    return (uint32_t)(share < longest ? share : longest);
 }
 
 static void write_grids(const gm_exec *ex, const gm_step *s, gm_vk_kind kind, writer *w)
@@ -331,8 +339,7 @@ static void write_grids(const gm_exec *ex, const gm_step *s, gm_vk_kind kind, wr
             grid[1] = (s->n_outs + g->per - 1) / g->per;
         } else if (g->kind == GM_VK_DYN_ATTEND) {
             grid[0] = g->x;
-            grid[1] = g->walk ? 1 : most_splits(s, g->per);
-            if (g->most && grid[1] > g->most) grid[1] = g->most;
+            grid[1] = g->walk ? 1 : split_shares(s, g->per, g->most, g->x);
             grid[2] = g->walk ? (s->n_rows + g->walk - 1) / g->walk : s->n_rows;
         }
         put(w, ex->grids_off + 16ull * i, grid, sizeof grid);
@@ -373,8 +380,8 @@ static void expect_draws(gm_exec *ex, const gm_step *s)
 gm_vk_kind gm_vk_kind_of(const gm_exec *ex, const gm_step *s)
 {
     const gm_step_row *const rows = gm_step_rows(s);
+    if (!can_be_apart(ex)) return GM_VK_MIXED;
     if (ex->bucket.rows == 1) return GM_VK_APART;
-    if (ex->bucket.rows > GM_VK_APART_ROWS || !ex->kv) return GM_VK_MIXED;
     bool *const met = ex->kv->met;
     for (uint32_t i = 0; i < s->n_rows; i++)
         met[rows[i].slot] = false;

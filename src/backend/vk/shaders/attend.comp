@@ -9,9 +9,9 @@
 // What a row does not see adds nothing, and who adds what follows from a cell's place in its split:
 // both compute the same bits.
 //
-// A step whose rows are of different slots needs no kernel for their heads (TURN 1): every workgroup
-// norms and turns q and k while it waits for its cells, and the one whose split has the row's own
-// stores k and v.
+// A step whose rows are of different slots needs no kernel for their heads (TURN 1): every
+// workgroup norms and turns q and k while it waits for its cells, and the one whose split has the
+// row's own stores k and v.
 #extension GL_GOOGLE_include_directive : require
 #include "inc/base.glsl"
 #include "inc/maths.glsl"

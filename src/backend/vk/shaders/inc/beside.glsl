@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// Norms behind a product whose kernels wait for each other: workgroups of its own dispatch, which are
-// there before and wait (inc/flow.glsl).
+// Norms behind a product, where kernels wait for each other: workgroups of its own dispatch, which
+// are there before and wait (inc/flow.glsl).
 #include "inc/norm_part.glsl"
 
 // Whether this is such a workgroup. Each has a part of the step's only row to write.

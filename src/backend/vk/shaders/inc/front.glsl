@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-// Norms in front of the product that reads them, in its dispatch: its first workgroups have parts of
-// rows to norm, all of them ask for their weights, and wait until the rows are there. In which order a
-// device starts workgroups is not known, so nobody waits for long: who has looked too often norms all
-// rows itself, and whoever does the same writes the same. inc/norms.glsl comes before this.
+// Norms in front of the product that reads them, in its dispatch: its first workgroups have parts
+// of rows to norm, all of them ask for their weights, and wait until the rows are there. In which
+// order a device starts workgroups is not known, so nobody waits for long: who has looked too often
+// norms all rows itself, and whoever does the same writes the same. inc/norms.glsl comes before
+// this.
 
 // Turns of a row for which a lane asks at once; 0: there are no norms.
 layout(constant_id = ID_FRONT) const uint FRONT = 0;
 const uint FRONT_ONCE = FRONT > 0 ? FRONT : 1;
 
-// Words of the product's input. What others write meanwhile is not readonly memory, which a compiler
-// may read before it waits.
+// Words of the product's input. What others write meanwhile is not readonly memory, which a
+// compiler may read before it waits.
 uvec4 input4(uint64_t from, uint i)
 {
     return FRONT == 0 ? U4(from).v[i] : WU4(from).v[i];
@@ -74,8 +75,8 @@ float front_factor(uint64_t row, uint turns, bool second, float up)
     return norm_factor(sums, p.n_cols, second ? p.norms.eps2 : p.norms.eps1);
 }
 
-// Norms part `part` of row i. The sums are of the whole row, which is read several times: products may
-// have no registers for it. Whatever may be in the code once is, because a kernel that runs for
+// Norms part `part` of row i. The sums are of the whole row, which is read several times: products
+// may have no registers for it. Whatever may be in the code once is, because a kernel that runs for
 // microseconds waits for each instruction to be fetched.
 void front_norm(uint i, uint part)
 {
@@ -111,8 +112,8 @@ void front_norms(uint n, bool late)
     }
 }
 
-// Waits for n rows. True if it was in vain: front_norms is to be called once more. One subgroup looks;
-// the others need not wait until what they have asked for is there.
+// Waits for n rows. True if it was in vain: front_norms is to be called once more. One subgroup
+// looks; the others need not wait until what they have asked for is there.
 bool front_waits(uint n)
 {
     if (FRONT == 0) return false;

@@ -3,7 +3,7 @@
 // arithmetic, so that a row has the same bits from all: block b of 32 values belongs to running sum
 // b % 64, and the sums are folded in one order. A group has one block at a time, four values a
 // lane; of a workgroup's groups as many take part as divide the sums.
-// Rows pass from workgroup to workgroup here, hence coherent memory.
+// Where kernels wait, rows pass from workgroup to workgroup here, hence coherent memory.
 #include "inc/groups.glsl"
 
 #define NORM_SUMS 64
