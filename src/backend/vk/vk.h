@@ -13,7 +13,7 @@
  *     vk_pack.c      ... fast, for the usual formats
  *     vk_load.c      ... and their way to the device
  *     vk_kv.c        pages and slots on the device
- *     vk_lower.c     a plan becomes two recordings (vk_values.c places its values)
+ *     vk_lower.c     a plan becomes recordings (vk_values.c places its values)
  *     vk_share.c     memory that execs have in common
  *     vk_shape.c     which kernel a product gets
  *     vk_fragment.c  ... where matrices of float16 are used for all of them

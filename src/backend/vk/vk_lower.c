@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A plan becomes a list of dispatches, and the list two recordings, one for each step that may be
- * under way: they differ only in where their step lies. Nothing in a recording depends on a step's
- * contents; what does is read from the step by the kernels, or is a grid that the step brings.
+ * under way: they differ only in where their step lies. A second such list may be for steps of rows
+ * of different slots. Nothing else in a recording depends on a step's contents; what does is read from
+ * the step by the kernels, or is a grid that the step brings.
  *
  * A layer of Gemma 3 is five dispatches where a step has one row: norms and qkv; rope, store and
  * attention; out; norms, gate and up; down. Where kernels wait for each other out has its norms behind
- * it, and those of down are a kernel of their own. With more rows rope is one, and with more than 64
- * all norms are. */
+ * it, and those of down are a kernel of their own; on a card one of both always is. Of rows that share
+ * a slot rope is one, and of more than 64 rows all of these are. */
 
 #include <math.h>
 #include <stddef.h>
