@@ -105,8 +105,9 @@ static gm_status choose(gm_vk_dev *d, const char *which, gm_err *err)
     if (r != VK_INCOMPLETE) GM_TRY(gm_vk_check(r, "the list of devices", err));
     char *end = NULL;
     const unsigned long index = which ? strtoul(which, &end, 10) : 0;
-    /* A number that none has may be a part of a name: 7900. */
-    const bool by_index = which && isdigit((unsigned char)*which) && !*end && index < n;
+    /* A number that none has may be a part of a name, if it is a long one: 7900. */
+    const bool by_index =
+        which && isdigit((unsigned char)*which) && !*end && (index < n || strlen(which) < 3);
     int best = 0;
     for (uint32_t i = 0; i < n; i++) {
         VkPhysicalDeviceProperties p;
