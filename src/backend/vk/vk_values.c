@@ -19,7 +19,6 @@ typedef struct placer {
     block *blocks;
     size_t n, cap;
     uint64_t end;
-    size_t *group_of; /* [n_ops]                                   */
     size_t *last;     /* [n_vals] the last group that reads it      */
     bool *f32;        /* [n_vals] whether a reader wants it so      */
     uint32_t *n_int8; /* [n_vals] rows of int8 that its readers want */
@@ -73,10 +72,8 @@ static void find_wants(placer *pl)
 {
     const gm_plan *const p = pl->ex->plan;
     for (size_t g = 0; g < p->n_groups; g++) {
-        for (uint32_t i = 0; i < p->groups[g].n_ops; i++) {
-            pl->group_of[p->groups[g].op_first + i] = g;
+        for (uint32_t i = 0; i < p->groups[g].n_ops; i++)
             want(pl, &p->ops[p->groups[g].op_first + i], g);
-        }
     }
     for (gm_val v = 1; v < p->n_vals; v++)
         pl->f32[v] = pl->f32[v] || (pl->n_int8[v] && !rounds(p, v));
@@ -241,7 +238,6 @@ static gm_status find_places(placer *pl, gm_err *err)
 {
     gm_exec *const ex = pl->ex;
     const gm_plan *const p = ex->plan;
-    GM_TRY(gm_mem_alloc(&pl->group_of, p->n_ops, sizeof *pl->group_of, "values", err));
     GM_TRY(gm_mem_alloc(&pl->last, p->n_vals, sizeof *pl->last, "values", err));
     GM_TRY(gm_mem_alloc(&pl->f32, p->n_vals, sizeof *pl->f32, "values", err));
     GM_TRY(gm_mem_alloc(&pl->n_int8, p->n_vals, sizeof *pl->n_int8, "values", err));
@@ -282,7 +278,6 @@ static gm_status place_all(placer *pl, gm_err *err)
 static void placer_deinit(placer *pl)
 {
     gm_mem_free(pl->blocks);
-    gm_mem_free(pl->group_of);
     gm_mem_free(pl->last);
     gm_mem_free(pl->f32);
     gm_mem_free(pl->n_int8);
