@@ -99,7 +99,7 @@ check "should say why" err_has "is the processor, not a GPU)"
 bench=("${lvp[@]}" "$G" bench -m "$tiny" --backend vulkan -n 2 -r 1 --tune off --kernels)
 works "${bench[@]}" -p 20
 row='[0-9]+ +[0-9]+\.[0-9] +[0-9]+\.[0-9]% +'
-check "should have products" out_matches "$newline  ffn_gate, ffn_up +matmul\.q8_0 +$row[0-9]+\.[0-9]+$newline"
+check "should have products" out_matches "$newline  ffn_gate, ffn_up, norms +matmul\.q8_0 +$row[0-9]+\.[0-9]+$newline"
 check "should have attention" out_matches "$newline  attention, local +attend +$row[0-9]+\.[0-9]+$newline"
 check "should have a sum for each step" same "$(grep -c '^  one after the other' "$dir/.out")" 2
 works "${bench[@]}" -p 0 --json
