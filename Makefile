@@ -286,7 +286,7 @@ LONG = $(call quoted,$(call in,tsan,$(TSAN_BIN))) \
        $(call quoted,scripts/check-commits scripts/check-analysis) $(if $(COVERAGE),'scripts/coverage $(COVERAGE)') \
        $(foreach t,$(filter-out %/vulkan.sh %/help.sh,$(wildcard tests/cli/*.sh)),'GEMMULE=build/asan/gemmule $(t)') \
        $(call quoted,$(wildcard tests/slow/*.sh)) 'SOAK_SECONDS=$(SOAK_SECONDS) tests/http/soak.sh' \
-       $(foreach t,$(filter-out %/t_vk_memory %/t_vk_shape %/t_vk_wait,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
+       $(foreach t,$(filter-out %/t_vk_memory %/t_vk_record %/t_vk_shape %/t_vk_wait,$(call vulkan_only,$(call in,release,$(UNIT_BIN)))), \
          'scripts/vulkan-env -v lvp $(t)') \
        $(if $(VK_SRC),$(if $(OPS_STRIDE),'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_ops --stride $(OPS_STRIDE)') \
          'scripts/vulkan-env lvp $(VK_TESTS)/t_vk_model --all' \
