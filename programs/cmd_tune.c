@@ -224,9 +224,9 @@ const gm_command gm_cmd_tune = {
     .about =
         "A product of a model's weights can be computed in many ways that give the same bits:\n"
         "other sizes of workgroups, more of them or more work in each, loads further ahead, tiles\n"
-        "of matrices, norms in the same kernel or in one of their own. This measures them on the\n"
-        "GPU, with the model's own weights and every size of step, and keeps what was fastest for\n"
-        "this device, driver and build; run, chat, serve and bench take it from there.\n"
+        "of matrices. This measures them on the GPU, with the model's own weights and every size\n"
+        "of step, and keeps what was fastest for this device, driver and build; run, chat, serve\n"
+        "and bench take it from there.\n"
         "\n"
         "The first time that a model is run on a GPU, some of it is done by itself, in a few\n"
         "seconds; --tune off, of those commands, neither tries nor uses anything of it. Ctrl-C\n"
