@@ -219,8 +219,8 @@ static bool combination(const gm_vk_shader *s, uint32_t i, uint32_t *values)
     return i == 0;
 }
 
-/* What lowering asks for: columns, planes, blocks of a row (27B's down matrix, or those that read
- * norms), what follows. */
+/* What lowering asks for: columns, planes, blocks of a row (27B's down matrix, or 168 of those that read
+ * norms, which they then have in front), what follows. */
 static const gm_vk_product products[] = {
     {.columns = 1, 1, 672},
     {.columns = 2, 1, 672},
@@ -242,7 +242,6 @@ static const gm_vk_product products[] = {
     {.columns = 2, 2, 168, .flows = true},
     {.columns = 1, 1, 168, .after = GM_VK_AFTER_GELU, .flows = true},
     {.columns = 2, 2, 128, .after = GM_VK_AFTER_NORM, .flows = true},
-    /* with norms in front, from here on */
     {.columns = 1, 1, 168, .after = GM_VK_AFTER_GELU},
     {.columns = 2, 1, 168, .after = GM_VK_AFTER_GELU},
     {.columns = 4, 1, 168, .after = GM_VK_AFTER_GELU},
@@ -255,8 +254,6 @@ static const gm_vk_product products[] = {
     {.columns = 16, 2, 168},
     {.columns = 32, 2, 168},
 };
-#define N_PRODUCTS (sizeof products / sizeof *products)
-#define N_FRONTS   11
 
 /* What makes lowering ask for a pipeline on a Radeon 780M: the results of its matrices lie column by
  * column. */
@@ -282,7 +279,7 @@ static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *m
 {
     *made = true;
     if (strncmp(s->name, "matmul", 6) != 0) return combination(s, i, values);
-    if (i == N_PRODUCTS) return false;
+    if (i == sizeof products / sizeof *products) return false;
     const gm_vk_tuning tuning = tuning_for(s);
     gm_vk_product p = products[i];
     gm_vk_cut cut;
@@ -293,9 +290,8 @@ static bool variant(const gm_vk_shader *s, uint32_t i, uint32_t *values, bool *m
     if (p.flows && strcmp(s->pipeline, "matmul") != 0) p.flows = false;
     if (!p.words) p.n_blocks = 0;
     gm_vk_cut_product(&tuning, &p, &cut);
-    if (i >= N_PRODUCTS - N_FRONTS) {
+    if (products[i].n_blocks == 168 && !products[i].flows)
         cut.spec[GM_VK_MM_FRONT] = gm_vk_front_turns(&tuning, 5376, cut.spec[GM_VK_MM_LANES]);
-    }
     memcpy(values, cut.spec, sizeof cut.spec);
     *made = strcmp(cut.pipeline, s->pipeline) == 0;
     return true;
